@@ -67,9 +67,8 @@ class ProgressDisplay:
 
         Args:
             doing: the step of the job, such as "counting". Each step has its own rate.
-            done: finished amount of the step.
-            total: total amount; None if unknown.
-            unit: unit of `done`, `total` and the rate; "bytes" are shown as MB. "" hides the rate.
+            done, total: finished and total amount of the step; None if the total is unknown.
+            unit: unit of both and of the rate; "bytes" are shown as MB. "" hides the rate.
             detail: more to show.
         """
         if self._quiet:

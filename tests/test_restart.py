@@ -11,7 +11,7 @@ import pytest
 import bilm
 from bilm.core.errors import InputError
 from bilm.files.checkpoints import save_checkpoint
-from bilm.files.weights import read_training
+from bilm.files.weights import open_weights
 from bilm.training.state import read_run_state
 from tests.compare import assert_same_checkpoint, checkpoint_tensors, contents
 from tests.small_runs import ROWS, STEPS, small_options
@@ -165,7 +165,8 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
     counted = read_run_state(record.checkpoint)
     assert counted.tokens == 7 * 12 + 8 * 8 and counted.passes == pytest.approx(148 / 48)
     bilm.dump_weights(tmp_path, tmp_path / "weights.hdf5")
-    facts = read_training(tmp_path / "weights.hdf5")
+    with open_weights(tmp_path / "weights.hdf5") as weights:
+        facts = weights.training()
     assert (facts["steps"], facts["tokens"], facts["passes"]) == (15, 148, counted.passes)
 
 

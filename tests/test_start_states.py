@@ -22,7 +22,7 @@ from bilm.core.network import WARM_UP_ROWS
 from bilm.core.options import Options
 from bilm.data.sentences import N_WARM_UP_WORDS, read_warm_up
 from bilm.files.checkpoints import load_variables
-from bilm.files.weights import read_training
+from bilm.files.weights import open_weights
 from bilm.training import LanguageModel, train
 from bilm.training.draws import draw_resets, sentence_starts
 from bilm.training.evaluation import Scorer, evaluate
@@ -178,7 +178,8 @@ def test_the_flag(tmp_path, capsys):
     assert main(["info", str(tmp_path / "run")]) == 0
     assert "which training visited (reset rate 0.25)" in capsys.readouterr().out
     bilm.dump_weights(tmp_path / "run", tmp_path / "weights.hdf5")
-    facts = read_training(tmp_path / "weights.hdf5")
+    with open_weights(tmp_path / "weights.hdf5") as weights:
+        facts = weights.training()
     assert facts["reset_rate"] == 0.25 and facts["steps"] == 100 // (ROWS * STEPS)
     assert facts["tokens"] == facts["steps"] * ROWS * STEPS
     assert facts["n_train_tokens"] == 100 and facts["n_tokens_vocab"] == 5

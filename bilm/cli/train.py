@@ -96,7 +96,7 @@ def _chosen_options(args: argparse.Namespace) -> Options:
     if args.init_from is None:
         return named
     from bilm.files.model_files import open_model
-    from bilm.files.weights import read_training
+    from bilm.files.weights import open_weights
     from bilm.training.fine_tuning import require_same_network
 
     with open_model(args.init_from) as source:
@@ -106,7 +106,8 @@ def _chosen_options(args: argparse.Namespace) -> Options:
         options = source.read_options()
         if not source.is_checkpoint:
             # Options for inference lack it; the weights file records how the model was trained.
-            trained = read_training(source.weights) or {}
+            with open_weights(source.weights) as weights:
+                trained = weights.training() or {}
             options = dataclasses.replace(options, reset_rate=trained.get("reset_rate") or 0.0)
         # The new run has its own vocabulary, corpus and length.
         return dataclasses.replace(options, n_tokens_vocab=None, n_train_tokens=None, n_steps=None)

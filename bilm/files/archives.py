@@ -1,4 +1,4 @@
-"""Reading ZIP files: models, Keras models and files of `torch.save`."""
+"""Reading ZIP files: models, and Keras models."""
 
 from __future__ import annotations
 
@@ -23,19 +23,6 @@ _DAMAGED = (
 
 
 @contextlib.contextmanager
-def open_archive(path: PathLike, what: str) -> Iterator[zipfile.ZipFile]:
-    """Open a ZIP file for reading within the block."""
-    path = require_file(path, what)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except InputError:
-        raise
-    except _DAMAGED as error:
-        raise InputError(f"{path}: the ZIP file cannot be read: {error!r}") from error
-
-
-@contextlib.contextmanager
 def extracted(
     path: PathLike, what: str, choose: Callable[[list[str]], Iterable[str | None]]
 ) -> Iterator[str]:
@@ -44,19 +31,24 @@ def extracted(
 
     Errors in the block name the ZIP file instead of the temporary folder; `what` describes it.
     """
+    source = require_file(path, what)
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
-        with open_archive(path, what) as archive:
-            for name in filter(None, choose(archive.namelist())):
-                target = os.path.join(folder, posixpath.basename(name))
-                with (
-                    named_in_errors(target),
-                    archive.open(name) as member,
-                    open(target, "wb") as copy,
-                ):
-                    shutil.copyfileobj(member, copy, 2**20)
+        try:
+            with zipfile.ZipFile(source) as archive:
+                for name in filter(None, choose(archive.namelist())):
+                    target = os.path.join(folder, posixpath.basename(name))
+                    with (
+                        named_in_errors(target),
+                        archive.open(name) as member,
+                        open(target, "wb") as copy,
+                    ):
+                        shutil.copyfileobj(member, copy, 2**20)
+        except InputError:
+            raise
+        except _DAMAGED as error:
+            raise InputError(f"{source}: the ZIP file cannot be read: {error!r}") from error
         try:
             yield folder
         except (InputError, FileNotFoundError) as error:
-            source = os.fspath(path)
             text = str(error).replace(folder + os.sep, f"{source}: ").replace(folder, source)
             raise type(error)(text) from error

@@ -39,12 +39,6 @@ def damage_named(path: PathLike) -> Iterator[None]:
         raise InputError(f"{path}: not an HDF5 file, or damaged: {detail}") from error
 
 
-def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
-    """The shape of every dataset in an HDF5 file by name; see `shapes_in`."""
-    with open_hdf5(path) as file:
-        return shapes_in(file)
-
-
 def shapes_in(file: h5py.File) -> dict[str, tuple[int, ...]]:
     """The shape of every dataset in an open file by name; soft links are not followed."""
     names: list[str] = []

@@ -177,16 +177,12 @@ def local_source(source: Any, *, with_softmax: bool = False) -> Any:
 def require_known(source: str) -> None:
     """Require that a model's source is a name, an address, or an existing path."""
     if not is_remote(source) and not _is_path(source):
-        raise FileNotFoundError(f"The model {source!r} does not exist.{unknown_name(source)}")
-
-
-def unknown_name(name: str) -> str:
-    """A hint for the message that the file `name` does not exist; "" if it is a path."""
-    if os.path.basename(name) != name:
-        return ""
-    close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"{hint} `bilm models` lists the models that have names."
+        hint = ""
+        if os.path.basename(source) == source:
+            close = difflib.get_close_matches(source.lower(), _BY_NAME, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            hint += " `bilm models` lists the models that have names."
+        raise FileNotFoundError(f"The model {source!r} does not exist.{hint}")
 
 
 def _is_path(source: str) -> bool:

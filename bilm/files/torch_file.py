@@ -25,7 +25,6 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bilm.core.errors import InputError, shown
-from bilm.files.archives import open_archive
 from bilm.files.reading import PathLike, require_file
 
 _MAGIC = 0x1950A86A20F9469CFC6C
@@ -59,7 +58,7 @@ def read_tensors(path: PathLike) -> dict[str, np.ndarray]:
 
 
 def _read_zip(path: str) -> dict[str, np.ndarray]:
-    with open_archive(path, "torch file") as archive:
+    with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     (name,) = [name for name in members if name.endswith("/data.pkl")]
     start = f"{name.removesuffix('data.pkl')}data/"

@@ -131,18 +131,6 @@ def open_weights(source: PathLike | WeightsFile) -> Iterator[WeightsFile]:
         yield weights
 
 
-def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
-    """Open a weights file for `WeightsFile.load`; errors as for both."""
-    with open_weights(path) as weights:
-        weights.load(table, also)
-
-
-def read_training(path: PathLike) -> dict[str, Any] | None:
-    """Open a weights file for `WeightsFile.training`; errors as for both."""
-    with open_weights(path) as weights:
-        return weights.training()
-
-
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
     """LSTM states or variables of each direction and layer by their names in a file."""
     return {

@@ -18,7 +18,7 @@ from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix
 from bilm.files.archives import extracted
-from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
+from bilm.files.hdf5 import open_hdf5, read_numbers, shapes_in
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike, parse_json, require_path
 from bilm.files.writing import folder_in_place
@@ -193,9 +193,9 @@ def _mix(config: Mapping[str, Any], n_layers: Any, use_top_only: bool = False) -
 
 def _load_mix(mix: ScalarMix, weights: str) -> None:
     """Set the values of a mix from a Keras weights file, where a group `vars` has its name."""
-    shapes = dataset_shapes(weights)
     expected = [tuple(variable.shape) for variable in mix.weights]
     with open_hdf5(weights) as file:
+        shapes = shapes_in(file)
         for group in dict.fromkeys(map(posixpath.dirname, shapes)):
             names = [f"{group}/{k}" for k in range(len(expected))]
             is_named = str(file[group].attrs.get("name")) == mix.name
