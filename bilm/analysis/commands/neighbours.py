@@ -85,9 +85,9 @@ def run(args: argparse.Namespace) -> int:
                 "word": word,
                 "occurrences": n_own,
                 "static": [{"cosine": round(c, 4), "word": w} for c, w in near] or None,
-                "layers": list(map(asdict, found)),
+                "layers": found,
             }
-            print(json.dumps(values, ensure_ascii=False))
+            print(json.dumps(values, ensure_ascii=False, default=asdict))
             continue
         lines = _context_lines(found, f"{word}, {count(n_own, 'occurrence')}", terminal_width())
         if static is not None:

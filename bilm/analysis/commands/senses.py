@@ -36,7 +36,6 @@ from bilm.extras import import_extra
 from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
-    from bilm.analysis.clusters import ScoredWords
     from bilm.use.predictor import Predictor
 
 
@@ -83,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
     words = _clustered(args, predictor)
     for number, word in enumerate(words):
         if args.format == "json":
-            print(json.dumps(_as_dict(args, word), ensure_ascii=False))
+            print(json.dumps(word.found, ensure_ascii=False, default=asdict))
         else:
-            show([""] * (number > 0) + _lines(args, word, terminal_width()))
+            show([""] * (number > 0) + _lines(word.found, terminal_width() - 2))
     if args.out is not None:
         _write(args.out, words)
     if args.occurrences is not None:
@@ -94,19 +93,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _WordClusters(NamedTuple):
-    """The clusters of a word, and for each its typical occurrences and words, which are of a kind.
+    """The clusters of a word's occurrences, with the name of the cluster of each occurrence.
 
-    `names` has the name of each occurrence's cluster; `fit` is None without labels.
+    `found` is printed: JSON with `Context` objects.
     """
 
-    word: str
     occurrences: analysis.Occurrences
     clusters: analysis.Clusters
-    typical: list[list[analysis.Context]]
-    words: list[ScoredWords]
-    kind: str
     names: list[str]
-    fit: analysis.Fit | None
+    found: dict[str, Any]
 
 
 def _clustered(args: argparse.Namespace, predictor: Predictor | None) -> list[_WordClusters]:
@@ -116,73 +111,63 @@ def _clustered(args: argparse.Namespace, predictor: Predictor | None) -> list[_W
 
     occurrences = word_job.load_occurrences(args, [f for word in args.word for f in forms_of(word)])
     tokens = word_job.compared(args, map(occurrences.word, range(len(occurrences))))
-    names = dict.fromkeys(word_job.compared(args, args.word) or tokens)
-    found = []
-    for name in names:
-        forms = forms_of(name) if args.word else [name]
+    words = dict.fromkeys(word_job.compared(args, args.word) or tokens)
+    settings = flags.given(args, "layer", "max_clusters", "seed")
+    result = []
+    for word in words:
+        forms = forms_of(word) if args.word else [word]
         own = occurrences.select([k for k, token in enumerate(tokens) if token in forms])
-        settings = flags.given(args, "layer", "max_clusters", "seed")
         clusters = analysis.cluster_occurrences(own, n_clusters=args.clusters, **settings)
-        typical = [
-            [analysis.Context.of(own, use, float(clusters.closeness[use]))
-             for use in analysis.typical_occurrences(own, clusters, cluster, args.lines)]
-            for cluster in range(len(clusters))
-        ]  # fmt: skip
-        words = typical_words(own, clusters, predictor, args.n_words)
-        kind = "nearby" if predictor is None else "substitutes"
-        titles = analysis.cluster_names(clusters, words, name if len(names) > 1 else "")
-        fit = None if own.labels is None else analysis.fit_to_labels(clusters, own.labels)
-        found.append(_WordClusters(name, own, clusters, typical, words, kind, titles, fit))
-    return found
-
-
-def _as_dict(args: argparse.Namespace, own: _WordClusters) -> dict[str, Any]:
-    """The clusters of a word for JSON."""
-    n = len(own.occurrences)
-    found = {
-        "word": own.word,
-        "occurrences": n,
-        "layer": args.layer,
-        "silhouettes": {str(k): round(x, 4) for k, x in own.clusters.silhouettes.items()},
-        "typical_words": own.kind,
-        "clusters": [
-            {
+        typical = typical_words(own, clusters, predictor, args.n_words)
+        names = analysis.cluster_names(clusters, typical, word if len(words) > 1 else "")
+        found = {
+            "word": word,
+            "occurrences": len(own),
+            "layer": args.layer,
+            "silhouettes": {str(k): round(x, 4) for k, x in clusters.silhouettes.items()},
+            "typical_words": "nearby" if predictor is None else "substitutes",
+            "clusters": [],
+        }
+        for number, (size, scored) in enumerate(zip(clusters.sizes, typical, strict=True)):
+            uses = analysis.typical_occurrences(own, clusters, number, args.lines)
+            cluster = {
                 "size": size,
-                "proportion": round(size / n, 4),
-                "words": [{"score": round(s, 4), "word": word} for s, word in words],
-                "lines": list(map(asdict, typical)),
+                "proportion": round(size / len(own), 4),
+                "words": [{"score": round(score, 4), "word": other} for score, other in scored],
+                "lines": [analysis.Context.of(own, k, float(clusters.closeness[k])) for k in uses],
             }
-            for size, words, typical in zip(own.clusters.sizes, own.words, own.typical, strict=True)
-        ],
-    }
-    if own.fit is not None:
-        values = own.fit._asdict().items()
-        found["labels"] = {k: round(v, 4) if isinstance(v, float) else v for k, v in values}
-    return found
+            found["clusters"].append(cluster)
+        if own.labels is not None:
+            fit = analysis.fit_to_labels(clusters, own.labels)._asdict().items()
+            found["labels"] = {k: round(v, 4) if isinstance(v, float) else v for k, v in fit}
+        result.append(_WordClusters(own, clusters, names, found))
+    return result
 
 
-def _lines(args: argparse.Namespace, own: _WordClusters, width: int) -> list[str]:
+def _lines(found: dict[str, Any], width: int) -> list[str]:
     """The clusters of a word for a terminal."""
-    layer = f"layer {args.layer}" if isinstance(args.layer, int) else f"{args.layer} layer"
-    n, sizes = len(own.occurrences), own.clusters.sizes
-    lines = [f"{own.word}: {count(n, 'occurrence')}, {layer}, {count(len(sizes), 'cluster')}"]
-    if own.clusters.silhouettes:
-        values = "  ".join(f"{k}: {value:.2f}" for k, value in own.clusters.silhouettes.items())
+    layer, clusters = found["layer"], found["clusters"]
+    layer = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
+    lines = [
+        f"{found['word']}: {count(found['occurrences'], 'occurrence')}, {layer}, "
+        f"{count(len(clusters), 'cluster')}"
+    ]
+    if found["silhouettes"]:
+        values = "  ".join(f"{k}: {value:.2f}" for k, value in found["silhouettes"].items())
         lines.append(f"silhouette by number of clusters  {values}")
-    for number, size in enumerate(sizes):
-        lines += ["", f"cluster {number + 1}: {count(size, 'occurrence')}, {size / n:.0%}"]
-        if own.words[number]:
-            lines.append(f"  {own.kind}: {' '.join(word for _, word in own.words[number])}")
-        shown = in_context(own.typical[number], width - 2, cosines=False)
-        lines += [f"  {line}" for line in shown]
-    if (fit := own.fit) is not None:
-        head = ["label", *(f"cluster {k + 1}" for k in range(len(sizes)))]
-        rows = [[label, *map(str, counts)] for label, counts in fit.table.items()]
+    for number, cluster in enumerate(clusters, start=1):
+        size, words = cluster["size"], [scored["word"] for scored in cluster["words"]]
+        share = size / found["occurrences"]
+        lines += ["", f"cluster {number}: {count(size, 'occurrence')}, {share:.0%}"]
+        lines += [f"  {found['typical_words']}: {' '.join(words)}"] * bool(words)
+        lines += [f"  {line}" for line in in_context(cluster["lines"], width, cosines=False)]
+    if fit := found.get("labels"):
+        head = ["label", *(f"cluster {k + 1}" for k in range(len(clusters)))]
         lines += [
             "",
-            f"agreement with the labels: ARI {fit.ari:.3f}, V-measure {fit.v_measure:.3f} "
-            f"(homogeneity {fit.homogeneity:.3f}, completeness {fit.completeness:.3f})",
-            *table([head, *rows]),
+            f"agreement with the labels: ARI {fit['ari']:.3f}, V-measure {fit['v_measure']:.3f} "
+            f"(homogeneity {fit['homogeneity']:.3f}, completeness {fit['completeness']:.3f})",
+            *table([head, *([label, *map(str, counts)] for label, counts in fit["table"].items())]),
         ]
     return lines
 
