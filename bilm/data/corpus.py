@@ -9,7 +9,6 @@ import logging
 import math
 import os
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -71,22 +70,6 @@ class Corpus:
         digest = hashlib.blake2b("".join(shards).encode("utf-8", "surrogateescape"), digest_size=6)
         return int.from_bytes(digest.digest(), "big")
 
-    @functools.cached_property
-    def n_predictions(self) -> int:
-        """Words and sentence ends of all shards and all workers."""
-        lengths = (len(line.split()) for path in self.files for line in read_lines(path))
-        return sum(length + 1 for length in lengths if length)
-
-    def word_counts(self, max_tokens: int | None = None) -> np.ndarray:
-        """See `LMDataset.word_counts`; the text of all workers."""
-        found: Counter[str] = Counter()
-        for sentence in self.first_sentences(max_tokens):
-            found.update(sentence)
-            found[EOS] += 1
-        counts = np.zeros(self.vocab.size, np.int64)
-        np.add.at(counts, self.vocab.word_ids(list(found)), list(found.values()))
-        return counts
-
     def first_sentences(self, max_tokens: int | None = None) -> Iterator[list[str]]:
         """The sentences of all workers; with `max_tokens` about that number of tokens, from the
         start of each file."""
@@ -99,12 +82,6 @@ class Corpus:
                 n_tokens += len(sentence)
                 if n_tokens >= most:
                     break
-
-    def first_ids(self, max_tokens: int) -> np.ndarray:
-        """The ids of `first_sentences`: int32 (n,), each as `<S>` .. `</S>` with a -1 after it."""
-        text = IndexedText.from_sentences(self.first_sentences(max_tokens), self.vocab)
-        ids = text.vocabulary_ids[text.words]
-        return np.insert(ids, text.starts[1:], -1)
 
     def sentences(self, path: str) -> Iterator[list[str]]:
         """This worker's sentences of a shard, in the order of the file."""

@@ -13,7 +13,9 @@ Source: Peters et al. (2018), section 3.1; rows are filled as in the original pr
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +23,8 @@ import numpy as np
 
 from bilm.core.errors import InputError, integer, require, shown
 from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
-from bilm.data.corpus import Corpus, IteratorState, SentenceChunks, SentenceIds
+from bilm.data.corpus import Corpus, IndexedText, IteratorState, SentenceChunks, SentenceIds
+from bilm.data.encoding import EOS
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike
 
@@ -51,19 +54,41 @@ def deciding_method(data: Any, *names: str) -> str:
     return found[0]
 
 
-class _Dataset:
-    """The common part of data sets of one and of two directions.
+class LMDataset:
+    """A corpus in one direction.
 
     Every iteration starts at the beginning of the corpus, independently of other iterations.
+
+    Args:
+        filepattern: a glob; the files that it matches are the shards, read one at a time. One
+            sentence per line, words separated by white space, UTF-8, plain or .gz or .xz; empty
+            lines are skipped.
+        vocab: a `Vocabulary`, or a `UnicodeCharsVocabulary` for characters.
+        reverse: read the sentences backwards, from `</S>` to `<S>`.
+        test: one pass, shards sorted by name; otherwise without end.
+        shuffle_on_load: shuffle the sentences within each shard and, without `test`, the order of
+            the shards in each pass.
+        seed: random seed, >= 0.
+        worker: (index, count): this data set is one of `count` that share the corpus, and reads
+            every `count`-th sentence of a shard.
+
+    Attributes:
+        vocab, worker: as given.
+        max_word_length: characters per word; None if the vocabulary has no characters.
+
+    Raises:
+        FileNotFoundError: nothing matches `filepattern`.
+        InputError: the files hold no sentence; seed or worker is out of range; `vocab` lacks
+            `<UNK>`.
     """
 
     _bidirectional = False
-    _reverse = False
 
     def __init__(
         self,
         filepattern: PathLike,
         vocab: Vocabulary,
+        reverse: bool = False,
         test: bool = False,
         shuffle_on_load: bool = False,
         *,
@@ -73,33 +98,19 @@ class _Dataset:
         if not isinstance(vocab, Vocabulary):
             raise InputError(f"vocab must be a Vocabulary, got {shown(vocab)}.")
         _ = vocab.unk  # raises if it is missing
-        self._corpus = Corpus(
-            filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
-        )
+        self._corpus = Corpus(filepattern, vocab, shuffle_on_load, test, seed, worker)
+        self._reverse = reverse
+        self.vocab, self.worker = vocab, worker
+        self.max_word_length = self._corpus.max_word_length
 
-    @property
-    def vocab(self) -> Vocabulary:
-        """The vocabulary of the ids."""
-        return self._corpus.vocab
-
-    @property
-    def worker(self) -> tuple[int, int]:
-        """(index, count): this worker's index, and the number of workers."""
-        return self._corpus.worker
-
-    @property
-    def max_word_length(self) -> int | None:
-        """Characters per word; None if the vocabulary has no characters."""
-        return self._corpus.max_word_length
-
-    @property
+    @functools.cached_property
     def n_train_tokens(self) -> int:
         """Predictions (words and sentence ends) per direction in one pass over the corpus of all
         workers, counted when first needed. A subclass with other sentences should override it."""
-        return self._corpus.n_predictions
+        return sum(len(sentence) + 1 for sentence in self._corpus.first_sentences())
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray | None:
-        """Occurrences of each word of the vocabulary in the text.
+        """Occurrences of each word of the vocabulary in the text of all workers.
 
         Args:
             max_tokens: approximate size of a sample, from the start of each file; None: all.
@@ -108,17 +119,28 @@ class _Dataset:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
             sentences. None for a subclass with other sentences or batches.
         """
-        return self._corpus.word_counts(max_tokens) if self._is_its_corpus() else None
+        if not self._is_its_corpus():
+            return None
+        found: Counter[str] = Counter()
+        for sentence in self._corpus.first_sentences(max_tokens):
+            found.update(sentence)
+            found[EOS] += 1
+        counts = np.zeros(self.vocab.size, np.int64)
+        np.add.at(counts, self.vocab.word_ids(list(found)), list(found.values()))
+        return counts
 
     def first_ids(self, max_tokens: int) -> np.ndarray | None:
         """The vocabulary ids of about `max_tokens` tokens, from the start of each file: int32 (n,),
         each sentence as `<S>` .. `</S>` with a -1 after it. None as for `word_counts`."""
-        return self._corpus.first_ids(max_tokens) if self._is_its_corpus() else None
+        if not self._is_its_corpus():
+            return None
+        text = IndexedText.from_sentences(self._corpus.first_sentences(max_tokens), self.vocab)
+        return np.insert(text.vocabulary_ids[text.words], text.starts[1:], -1)
 
     def _is_its_corpus(self) -> bool:
         """Whether the sentences are those of the files, and not of a subclass."""
         own = ("get_sentence", "iter_batches", "iter_distinct")
-        return all(getattr(type(self), name) is getattr(_Dataset, name) for name in own)
+        return all(getattr(type(self), name) is getattr(LMDataset, name) for name in own)
 
     def unknown_share(self, max_tokens: int | None = 1_000_000) -> float | None:
         """Proportion of tokens outside the vocabulary; None if `word_counts` is None."""
@@ -229,50 +251,25 @@ class _Dataset:
             del text  # so that only one text is in memory
 
 
-class LMDataset(_Dataset):
-    """A corpus in one direction.
-
-    Args:
-        filepattern: a glob; the files that it matches are the shards, read one at a time. One
-            sentence per line, words separated by white space, UTF-8, plain or .gz or .xz; empty
-            lines are skipped.
-        vocab: a `Vocabulary`, or a `UnicodeCharsVocabulary` for characters.
-        reverse: read the sentences backwards, from `</S>` to `<S>`.
-        test: one pass, shards sorted by name; otherwise without end.
-        shuffle_on_load: shuffle the sentences within each shard and, without `test`, the order of
-            the shards in each pass.
-        seed: random seed, >= 0.
-        worker: (index, count): this data set is one of `count` that share the corpus, and reads
-            every `count`-th sentence of a shard.
-
-    Raises:
-        FileNotFoundError: nothing matches `filepattern`.
-        InputError: the files hold no sentence; seed or worker is out of range; `vocab` lacks
-            `<UNK>`.
-    """
-
-    def __init__(
-        self,
-        filepattern: PathLike,
-        vocab: Vocabulary,
-        reverse: bool = False,
-        test: bool = False,
-        shuffle_on_load: bool = False,
-        *,
-        seed: int = 0,
-        worker: tuple[int, int] = (0, 1),
-    ) -> None:
-        super().__init__(filepattern, vocab, test, shuffle_on_load, seed=seed, worker=worker)
-        self._reverse = reverse
-
-
-class BidirectionalLMDataset(_Dataset):
+class BidirectionalLMDataset(LMDataset):
     """A corpus in both directions, which read the same sentences.
 
     Args and errors as for `LMDataset`. `get_sentence` yields the forward sentences.
     """
 
     _bidirectional = True
+
+    def __init__(
+        self,
+        filepattern: PathLike,
+        vocab: Vocabulary,
+        test: bool = False,
+        shuffle_on_load: bool = False,
+        *,
+        seed: int = 0,
+        worker: tuple[int, int] = (0, 1),
+    ) -> None:
+        super().__init__(filepattern, vocab, False, test, shuffle_on_load, seed=seed, worker=worker)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("_data_forward", "_data_reverse"):

@@ -41,6 +41,7 @@ class Vocabulary:
             space.
 
     Attributes:
+        words: the words by their ids.
         source: the file or other origin of the words, for messages.
 
     Raises:
@@ -55,7 +56,7 @@ class Vocabulary:
         self._set_words([word for word in lines if word != NOT_A_TOKEN], filename)
 
     def _set_words(self, words: list[str], source: PathLike) -> None:
-        self._id_to_word = words
+        self.words = words
         self.source = source
         # If a token is repeated, its last id wins, as in the original.
         self._word_to_id = {word: number for number, word in enumerate(words)}
@@ -67,11 +68,6 @@ class Vocabulary:
                 f"{source}: the vocabulary lacks {', '.join(missing)}; "
                 f"each of {BOS} and {EOS} must be on a line of its own."
             )
-
-    @property
-    def words(self) -> list[str]:
-        """The words by their ids."""
-        return list(self._id_to_word)
 
     @property
     def bos(self) -> int:
@@ -96,7 +92,7 @@ class Vocabulary:
     @property
     def size(self) -> int:
         """Number of tokens, including the special tokens."""
-        return len(self._id_to_word)
+        return len(self.words)
 
     def word_to_id(self, word: str) -> int:
         """The id of a word, or of `<UNK>`; errors as for `word_ids`."""
@@ -129,7 +125,7 @@ class Vocabulary:
     def id_to_word(self, cur_id: int) -> str:
         """The word of an id from 0 to size - 1."""
         require(integer(0, self.size - 1), cur_id=cur_id)
-        return self._id_to_word[cur_id]
+        return self.words[cur_id]
 
     def decode(self, cur_ids: Iterable[int]) -> str:
         """The words of ids, joined by single spaces."""
@@ -164,11 +160,8 @@ class UnicodeCharsVocabulary(Vocabulary):
         FileNotFoundError, InputError: as for `Vocabulary`; `max_word_length` is below 3.
     """
 
-    bos_char = BOS_CHAR
-    eos_char = EOS_CHAR
-    bow_char = BOW_CHAR
-    eow_char = EOW_CHAR
-    pad_char = PAD_CHAR
+    bos_char, eos_char = BOS_CHAR, EOS_CHAR
+    bow_char, eow_char, pad_char = BOW_CHAR, EOW_CHAR, PAD_CHAR
 
     def __init__(
         self, filename: PathLike, max_word_length: int, validate_file: bool = False
@@ -190,7 +183,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     @functools.cached_property
     def word_char_ids(self) -> np.ndarray:
         """Character ids of every word by its id: (size, max_word_length) int32."""
-        return self._char_ids(self._id_to_word)
+        return self._char_ids(self.words)
 
     def word_to_char_ids(self, word: str) -> np.ndarray:
         """Character ids of one word: (max_word_length,) int32, 0..260, 260 is padding."""
