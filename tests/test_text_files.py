@@ -6,6 +6,7 @@ import gzip
 import lzma
 import os
 import random
+from contextlib import closing
 
 import pytest
 
@@ -33,7 +34,7 @@ def expected_lines(files):
 def lines_of(parts, order=None):
     """(file, number of the line, line) as the parts have them, and their ids."""
     found = {}
-    with RangeReader() as reader:
+    with closing(RangeReader()) as reader:
         for part in order or parts:
             lines = reader.lines(part)
             assert len(lines) == part.n_lines
@@ -105,10 +106,10 @@ def test_no_lines(tmp_path):
 def test_a_file_that_changes_is_refused(tmp_path, name):
     path = write(tmp_path / name, "one\ntwo\nthree\n")
     first, second, third = find_ranges([path], 4)
-    with RangeReader() as reader:
+    with closing(RangeReader()) as reader:
         assert reader.lines(third) == ["three"] and reader.lines(first) == ["one"]
     write(tmp_path / name, "one\nTwo\nthree\n")
-    with RangeReader() as reader:
+    with closing(RangeReader()) as reader:
         assert reader.lines(first) == ["one"]
         with pytest.raises(
             InputError,
@@ -117,5 +118,5 @@ def test_a_file_that_changes_is_refused(tmp_path, name):
             reader.lines(second)
         assert reader.lines(third) == ["three"]
     os.remove(path)
-    with RangeReader() as reader, pytest.raises(FileNotFoundError):
+    with closing(RangeReader()) as reader, pytest.raises(FileNotFoundError):
         reader.lines(first)

@@ -26,8 +26,7 @@ class Batcher:
         lm_vocab_file: the model's vocabulary file; it is only checked, and may be None.
         max_token_length: `max_characters_per_token` of the model's options.
 
-    Raises:
-        FileNotFoundError, InputError: as for `Vocabulary`; `max_token_length` is below 3.
+    Errors as for `Vocabulary`.
     """
 
     def __init__(self, lm_vocab_file: PathLike | None, max_token_length: int) -> None:

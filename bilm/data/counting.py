@@ -55,8 +55,7 @@ def count_words(
     A million different words take about 0.15 GB in each process.
 
     Args:
-        patterns: one glob or several; words are separated by white space; plain, .gz or .xz. Each
-            file is counted once.
+        patterns: one glob or several: plain, .gz or .xz. Each file is counted once.
         jobs: number of processes. They are spawned, so with more than one, a program must run its
             main code under `if __name__ == "__main__":`.
         progress: called regularly with a `Stage` of the bytes read.
@@ -103,7 +102,6 @@ def write_vocabulary(
 
     Raises:
         InputError: a word is empty or holds white space, `max_size` is below 3, or no word is left.
-        FileNotFoundError: the folder to write into does not exist.
     """
     require_at_least(len(_SPECIAL), max_size=max_size)
     for word, count in counts.items():
@@ -169,19 +167,12 @@ def build_vocabulary(
 ) -> VocabularyReport:
     """Write the vocabulary of text files, which appears only when complete.
 
-    The file is ordered as by `write_vocabulary`. Counts are exact, whatever `jobs` and the order of
-    the files. Memory grows with the number of types; see `count_words`.
+    Arguments, order and errors as for `count_words` and `write_vocabulary`.
 
     Args:
-        patterns, jobs, progress: as for `count_words`.
-        min_count, max_size: as for `write_vocabulary`.
         counts_file: also write each type, a tab and its count, in the same order.
         overwrite: False raises an error for files that exist, except a matching counts file left
             without a vocabulary.
-
-    Raises:
-        FileNotFoundError: a pattern matches nothing, or a folder to write into does not exist.
-        InputError: as for `count_words` and `write_vocabulary`; a file would be overwritten.
     """
     require_at_least(len(_SPECIAL), max_size=max_size)
     require(integer(), jobs=jobs)

@@ -1,10 +1,8 @@
 """Splitting a corpus of any size into shuffled shards, with an optional held-out text.
 
 Sentences are distributed at random over bucket files, and each bucket is shuffled in memory, which
-together shuffles the complete corpus. A shard is one bucket, or several if it is large.
-
-All random numbers come from `random.Random(...).random`, the only generator of the standard library
-or NumPy that is documented to stay the same in all versions.
+together shuffles the complete corpus. A shard is one bucket, or several if it is large. All random
+numbers come from `random.Random(...).random`, which is documented to stay the same in all versions.
 """
 
 from __future__ import annotations

@@ -184,12 +184,6 @@ class RangeReader:
             self._file.close()
         self._file = None
 
-    def __enter__(self) -> RangeReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 # Text without numbers of lines
 

@@ -7,7 +7,6 @@ text, `NAME.tokenizer.json`, or in `tokenizer.json` for all texts of a folder. `
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -96,8 +95,8 @@ def tokenize_files(
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or the folder to write into does not exist.
-        InputError: as for `Tokenizer`; a file is not UTF-8 (file and line) or damaged; the text
-            is empty; a file would be overwritten.
+        InputError: as for `Tokenizer`; a file is not UTF-8 (file and line), damaged or would be
+            overwritten; the text is empty.
     """
     tokenizer = Tokenizer(language, method)
     files = find_all_files(patterns)
@@ -105,14 +104,11 @@ def tokenize_files(
     n_sentences = n_tokens = 0
     with atomic_write_all([out, record_beside(out)], overwrite=overwrite) as (temporary, record):
         write_record(record, tokenizer.name)
-        with (
-            compressed_as(out, temporary) as packed,
-            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
-        ):
+        with compressed_as(out, temporary) as file:
             for path, read in read_files(files, "tokenising", progress):
                 of_file[path], sentences = read_sentences(read, tokenizer, lines)
                 for sentence in sentences:
-                    file.write(" ".join(sentence) + "\n")
+                    file.write(f"{' '.join(sentence)}\n".encode())
                     n_sentences += 1
                     n_tokens += len(sentence)
         if not n_sentences:

@@ -99,11 +99,8 @@ class Vocabulary:
         return int(self.word_ids([word])[0])
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
-        """The ids of words, `<UNK>` for words outside the vocabulary: (len(words),) int32.
-
-        Raises:
-            InputError: not a list of words; or a word has no id, and `<UNK>` is missing.
-        """
+        """The ids of words, `<UNK>` for words outside the vocabulary (an error if it is missing):
+        (len(words),) int32."""
         ids = self.known_ids(words)
         outside = ids < 0
         if outside.any():
@@ -156,8 +153,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         max_word_length: characters per word, including the two marks around it, >= 3; longer words
             are cut.
 
-    Raises:
-        FileNotFoundError, InputError: as for `Vocabulary`; `max_word_length` is below 3.
+    Errors as for `Vocabulary`.
     """
 
     bos_char, eos_char = BOS_CHAR, EOS_CHAR
@@ -201,11 +197,8 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
-    """The vocabulary of a model: with characters if `max_word_length` is given.
-
-    The file is only checked for the special tokens: a model may have been trained with a file that
-    has blank lines or repeated tokens, and needs the same ids.
-    """
+    """The vocabulary of a model: with characters if `max_word_length` is given. Blank lines and
+    repeated tokens are allowed: a model needs the ids that it was trained with."""
     if max_word_length is None:
         return Vocabulary(vocab_file)
     return UnicodeCharsVocabulary(vocab_file, max_word_length)
