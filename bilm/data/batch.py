@@ -88,11 +88,10 @@ class Batch(Mapping[str, "np.ndarray | None"]):
 
 
 class Held(NamedTuple):
-    """The sentence a row is in the middle of: `offset` inputs consumed, `left` remaining."""
+    """The sentence a row is in the middle of: `offset` inputs have been read."""
 
     sentence: int
     offset: int
-    left: int
 
 
 class SentenceReader(Iterator[SentenceIds]):
@@ -104,6 +103,7 @@ class SentenceReader(Iterator[SentenceIds]):
         text: the sentences in memory: unfinished and unread sentences of earlier shards, then all
             sentences of one shard. Elsewhere, a sentence is its number in `text`.
         rows: the sentence that each row of the next batch continues; None: a new sentence.
+        drawn: how many sentences have been drawn, which is also the next one.
     """
 
     def __init__(self, source: Corpus | SentenceChunks, *, reverse: bool = False) -> None:
@@ -113,16 +113,16 @@ class SentenceReader(Iterator[SentenceIds]):
         self.rows: list[Held | None] = []
         self._shard = -1  # number of the shard in `text`
         self._origins: list[tuple[int, int]] = []  # shard and number of earlier shards' sentences
-        self._next = 0  # the next sentence to draw
+        self.drawn = 0
         self._beginning: IteratorState | None = None
 
     def __next__(self) -> SentenceIds:
         """The next sentence: int32 (n,) and int32 (n, max_word_length)."""
-        while self._next == len(self.text):
+        while self.drawn == len(self.text):
             if not self.load_more():
                 raise StopIteration
-        ids, characters = self.text.sentence_ids(self._next)
-        self._next += 1
+        ids, characters = self.text.sentence_ids(self.drawn)
+        self.drawn += 1
         step = -1 if self.reverse else 1
         return ids[::step], None if characters is None else characters[::step].astype(np.int32)
 
@@ -140,47 +140,41 @@ class SentenceReader(Iterator[SentenceIds]):
                         "The corpus must not change before a resume: it lacks a saved position."
                     ) from None
 
-    def fill(self, num_steps: int) -> tuple[np.ndarray, list[Held | None]]:
+    def fill(self, num_steps: int) -> tuple[np.ndarray, list[Held | None], int]:
         """Fill the rows of a batch, as far as the sentences in memory suffice.
 
         Returns:
-            Segments, row by row from left to right, and `rows` after the batch. A segment is
-            consecutive inputs of one sentence: row, first column, sentence, number of the
-            first input in the sentence, and number of inputs; (segments, 5) int64.
+            Segments, row by row from left to right, and `rows` and `drawn` after the batch. A
+            segment is consecutive inputs of one sentence: row, first column, sentence, number of
+            the first input in the sentence, and number of inputs; (segments, 5) int64.
         """
-        unread = enumerate(self.text.inputs[self._next :].data, self._next)
+        inputs, drawn = self.text.inputs.data, self.drawn
         segments: list[tuple[int, ...]] = []
         after: list[Held | None] = []
-        for row, current in enumerate(self.rows):
+        for row, held in enumerate(self.rows):
             column = 0
-            while column < num_steps:
-                if current is None:
-                    drawn = next(unread, None)
-                    if drawn is None:
-                        break
-                    current = Held(drawn[0], 0, drawn[1])
-                sentence, offset, left = current
+            while column < num_steps and (held is not None or drawn < len(inputs)):
+                if held is None:
+                    held = Held(drawn, 0)
+                    drawn += 1
+                sentence, offset = held
+                left = inputs[sentence] - offset
                 length = min(left, num_steps - column)
                 segments.append((row, column, sentence, offset, length))
                 column += length
-                current = Held(sentence, offset + length, left - length) if left > length else None
-            after.append(current)
-        return np.array(segments, np.int64).reshape(-1, 5), after
-
-    def advance(self, rows: list[Held | None], last: int) -> None:
-        """Go on after a batch: `rows` after it, and the last of its sentences."""
-        self.rows = rows
-        self._next = max(self._next, last + 1)
+                held = Held(sentence, offset + length) if left > length else None
+            after.append(held)
+        return np.array(segments, np.int64).reshape(-1, 5), after, drawn
 
     def load_more(self) -> bool:
         """Load the next shard into `text`; False at the end of the corpus."""
-        return self._load(self._shard + 1, range(self._next, len(self.text)))
+        return self._load(self._shard + 1, range(self.drawn, len(self.text)))
 
     def state(self) -> IteratorState | None:
         """The position in the corpus; None if the source is not a `Corpus`."""
         if self._beginning is None:
             return None
-        shard, sentence = self._origin(self._next)
+        shard, sentence = self._origin(self.drawn)
         rows = (row and RowPosition(*self._origin(row.sentence), row.offset) for row in self.rows)
         return self._beginning._replace(shard=shard, sentence=sentence, rows=tuple(rows))
 
@@ -199,7 +193,7 @@ class SentenceReader(Iterator[SentenceIds]):
         self._origins = list(map(self._origin, numbers))
         del self.text  # so that only one text is in memory
         self.text = self.source.read(shard, contents)
-        self._shard, self._next = shard, len(numbers) - len(unread)
+        self._shard, self.drawn = shard, len(numbers) - len(unread)
         renumbered = itertools.count()
         self.rows = [row and row._replace(sentence=next(renumbered)) for row in self.rows]
         return True
@@ -212,13 +206,12 @@ class SentenceReader(Iterator[SentenceIds]):
                 raise IndexError(shard)
             for number, row in enumerate(state.rows):
                 if row and row.shard == shard:
-                    sentence = len(self._origins) + row.sentence
-                    left = int(self.text.inputs[sentence]) - row.offset
-                    if left < 1:
-                        raise IndexError(row.offset)
-                    self.rows[number] = Held(sentence, row.offset, left)
-        self._next = len(self._origins) + state.sentence
-        if self._next > len(self.text):
+                    held = Held(len(self._origins) + row.sentence, row.offset)
+                    if held.offset >= self.text.inputs[held.sentence]:
+                        raise IndexError(held.offset)
+                    self.rows[number] = held
+        self.drawn = len(self._origins) + state.sentence
+        if self.drawn > len(self.text):
             raise IndexError(state.sentence)
 
 
@@ -259,14 +252,14 @@ def _get_batch(
     reverses = (reader.reverse, not reader.reverse)[: 1 + bidirectional]
     reader.begin(batch_size, num_steps, state)
     while True:
-        segments, rows = reader.fill(num_steps)
+        segments, rows, drawn = reader.fill(num_steps)
         is_full = segments[:, -1].sum() == batch_size * num_steps
         # A batch needs all its sentences in one text: after loading more it is filled again.
         if not is_full and reader.load_more():
             continue
         if not len(segments) or not (is_full or incomplete):
             return
-        reader.advance(rows, last=int(segments[:, 2].max()))
+        reader.rows, reader.drawn = rows, drawn
         batch = make_batch(reader.text, segments, (batch_size, num_steps), reverses)
         yield replace(batch, state=reader.state())
 
