@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import Any
 
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
@@ -23,25 +22,14 @@ def check_tags(tags: Sequence[str], where: str) -> None:
 
 
 def span_scores(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> dict[str, float]:
-    """F1, precision and recall of spans in per cent, by seqeval; a span counts as found if its
-    label, first and last token are correct.
-
-    Args:
-        gold, found: the tags of each sentence, IOB2.
-    """
-    precision, recall, f1, _ = _seqeval("metrics.v1").precision_recall_fscore_support(
-        [list(tags) for tags in gold],
-        [list(tags) for tags in found],
-        average="micro",
-        scheme=_seqeval("scheme").IOB2,
-        zero_division=0,
-    )
-    return {"f1": 100 * f1, "precision": 100 * precision, "recall": 100 * recall}
+    """F1, precision and recall of spans in per cent, from the tags of each sentence in IOB2; a span
+    counts as found if its label, first and last token are correct."""
+    return set_scores(map(spans, gold), map(spans, found))
 
 
 def spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """The spans of a sentence's tags, by seqeval: label, first and last token, in order."""
-    scheme = _seqeval("scheme")
+    scheme = import_extra("seqeval.scheme", "The measure of spans")
     (found,) = scheme.Entities([list(tags)], scheme.IOB2).entities
     return sorted(((e.tag, e.start, e.end - 1) for e in found), key=lambda span: span[1])
 
@@ -58,7 +46,3 @@ def set_scores(
         "precision": 100 * right / max(1, n_found),
         "recall": 100 * right / max(1, n_gold),
     }
-
-
-def _seqeval(module: str) -> Any:
-    return import_extra(f"seqeval.{module}", "The measure of spans")
