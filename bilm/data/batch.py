@@ -29,18 +29,11 @@ _KEYS = ("token_ids", "tokens_characters", "next_token_id")
 
 
 class Stream(NamedTuple):
-    """One direction of a batch. Where the batch's mask is False, all three are 0.
+    """One direction of a batch: (B, T) int32; 0 where the batch's mask is False."""
 
-    Attributes:
-        token_ids: (B, T) int32, the vocabulary id of each input; `<UNK>` outside the vocabulary.
-        words: (B, T) int32, the row of `Batch.characters` for each input; `token_ids` if there are
-            no characters.
-        next_token_id: (B, T) int32, the target: the vocabulary id of the sentence's next token.
-    """
-
-    token_ids: np.ndarray
-    words: np.ndarray
-    next_token_id: np.ndarray
+    token_ids: np.ndarray  # the vocabulary id of each input; `<UNK>` outside the vocabulary
+    words: np.ndarray  # its row of `Batch.characters`; `token_ids` if there are no characters
+    next_token_id: np.ndarray  # the target: the vocabulary id of the sentence's next token
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +45,8 @@ class Batch(Mapping[str, "np.ndarray | None"]):
     or None without characters; for the second stream the same names with the suffix `_reverse`.
 
     Attributes:
-        streams: one for `LMDataset`, (forward, reverse) for `BidirectionalLMDataset`. Both streams
-            of a row read the same sentences.
+        streams: one for `LMDataset`, (forward, reverse) for `BidirectionalLMDataset`, of the same
+            sentences.
         characters: (distinct, max_word_length) uint16, ids 0..260 (260 is padding); the distinct
             inputs in the order of their first occurrence. None without characters.
         mask: (B, T) bool, False at padding; the same for both streams.
@@ -97,23 +90,18 @@ class Held(NamedTuple):
 class SentenceReader(Iterator[SentenceIds]):
     """Iterates over sentences as ids; `_get_batch` fills rows with them.
 
-    With `reverse`, sentences run from `</S>` to `<S>`.
-
-    Attributes:
-        text: the sentences in memory: unfinished and unread sentences of earlier shards, then all
-            sentences of one shard. Elsewhere, a sentence is its number in `text`.
-        rows: the sentence that each row of the next batch continues; None: a new sentence.
-        drawn: how many sentences have been drawn, which is also the next one.
+    With `reverse`, sentences run from `</S>` to `<S>`. `text` holds unfinished and unread sentences
+    of earlier shards, then all sentences of one shard; a sentence is its number in `text`.
     """
 
     def __init__(self, source: Corpus | SentenceChunks, *, reverse: bool = False) -> None:
         self.source = source
         self.reverse = reverse
         self.text = IndexedText.from_ids([], source.max_word_length)
-        self.rows: list[Held | None] = []
+        self.drawn = 0  # sentences that have been drawn, which is also the next one
+        self.rows: list[Held | None] = []  # what each row of the next batch continues, or None
         self._shard = -1  # number of the shard in `text`
         self._origins: list[tuple[int, int]] = []  # shard and number of earlier shards' sentences
-        self.drawn = 0
         self._beginning: IteratorState | None = None
 
     def __next__(self) -> SentenceIds:

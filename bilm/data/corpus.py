@@ -159,23 +159,14 @@ class IndexedText:
     A sentence of n words is stored as `<S>` w1 .. wn `</S>`. Read forwards, its n + 1 inputs are
     all positions but the last, and the target of an input is the position after it; read backwards,
     the inputs are all positions but the first, and the target is the position before it.
-
-    Attributes:
-        words: (positions,) int32, rows of the table, the sentences one after the other.
-        starts: (sentences,) int64, the index in `words` of each sentence's `<S>`.
-        inputs: (sentences,) int32, inputs of each sentence in either direction: words + 1.
-        distinct: the table's words; row 0 is `<S>`, row 1 `</S>`. None if only ids are known.
-        vocabulary_ids: (distinct,) int32, the table's ids; `<UNK>` outside the vocabulary.
-        characters: (distinct, max_word_length) uint16, character ids from `encode_words`; None if
-            the vocabulary has no characters.
     """
 
-    words: np.ndarray
-    starts: np.ndarray
-    inputs: np.ndarray
-    distinct: list[str] | None
-    vocabulary_ids: np.ndarray
-    characters: np.ndarray | None
+    words: np.ndarray  # (positions,) int32, rows of the table, one sentence after the other
+    starts: np.ndarray  # (sentences,) int64, the index in `words` of each sentence's `<S>`
+    inputs: np.ndarray  # (sentences,) int32, inputs in either direction: words + 1
+    distinct: list[str] | None  # the table's words, `<S>` and `</S>` first, if they are known
+    vocabulary_ids: np.ndarray  # (distinct,) int32, the table's ids; `<UNK>` outside the vocabulary
+    characters: np.ndarray | None  # (distinct, max_word_length) uint16, as from `encode_words`
 
     @classmethod
     def from_sentences(cls, sentences: Iterable[Sequence[str]], vocab: Vocabulary) -> IndexedText:

@@ -1,8 +1,7 @@
 """The text of a corpus as batches, for training and for evaluation.
 
 The inputs are the characters of every word, inside or outside the vocabulary; a target outside the
-vocabulary is `<UNK>`. If the text holds the words `<S>` and `</S>`, they have the ids and
-characters of BOS and EOS. Both directions cut the same sentences at the same inputs, so the text is
+vocabulary is `<UNK>`. Both directions cut the same sentences at the same inputs, so the text is
 read once.
 
 For other sources of text, write a subclass that overrides `get_sentence` (all batches consist of

@@ -110,13 +110,11 @@ def from_bytes(values: np.ndarray) -> list[str]:
 
 
 class DictionaryIds:
-    """The ids of words by dictionaries.
+    """The ids of words by dictionaries, lists of the character and the word of each row.
 
-    Args:
-        characters: the character of each row, padding last; "" for an unused row.
-        words: the word of each row; None without a word dictionary.
-        max_word_length: characters per word, including the two marks; longer words are cut.
-        source: origin of the dictionaries, for messages.
+    Padding is the last character; "" is an unused row; `words` may be None. A word has at most
+    `max_word_length` characters, including the two marks, and is cut. `source` names the origin of
+    the dictionaries in messages.
     """
 
     def __init__(
@@ -140,11 +138,8 @@ class DictionaryIds:
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """int32 (len(words), 1 + max_word_length): the row of the word, -1 without a word
-        dictionary; then the rows of its characters.
-
-        `<S>` and `</S>` are the dictionary's <bos> and <eos>. Words and characters missing from a
-        dictionary are <oov>.
-        """
+        dictionary; then the rows of its characters. `<S>` and `</S>` are the dictionary's <bos> and
+        <eos>; words and characters missing from a dictionary are <oov>."""
         ids = np.full((len(words), 1 + self._length), self._characters[PADDING], np.int32)
         known, unknown = self._characters, self._characters[UNKNOWN]
         for row, word in enumerate(words):

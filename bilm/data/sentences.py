@@ -114,11 +114,10 @@ def as_tokens(sentence: Any, where: str, kind: Any = str, *, split: bool = True)
         rule = "text or a list of tokens" if split else "a list of tokens"
         raise InputError(f"{where} must be {rule}, got {shown(sentence)}.")
     tokens = list(sentence)
-    if not set(map(type, tokens)) <= {str}:
-        for position, token in enumerate(tokens):
-            if not isinstance(token, kind):
-                found = f"{type(token).__name__} {shown(token)}"
-                raise InputError(f"{where}, token {position} must be text, got {found}.")
+    for position, token in enumerate(tokens):
+        if not isinstance(token, kind):
+            found = f"{type(token).__name__} {shown(token)}"
+            raise InputError(f"{where}, token {position} must be text, got {found}.")
     return tokens
 
 

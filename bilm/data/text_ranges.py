@@ -1,9 +1,8 @@
 """Text files in ranges of lines, which can be read independently on any machine with the files.
 
-The lines are the same as from `bilm.files.reading.read_lines`; a line's id is its 0-based number
-over all files, in the given order. Ranges have about the same number of bytes; their lines and ids
-depend on the files only. A range of a plain file is read directly; for a compressed file, the text
-before the range is decompressed as well.
+The lines are those of `read_lines`; a line's id is its 0-based number over all files, in the given
+order. Ranges have about the same number of bytes, and depend on the files only. For a range of a
+compressed file, the text before it is decompressed as well.
 
 If the numbers of lines do not matter, as for counting words, `cut` divides files without reading
 them, and `read_span` reads one of the spans.

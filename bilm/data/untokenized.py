@@ -1,7 +1,4 @@
-"""Warnings about text that is not tokenised, or unlike the training text of a model.
-
-They look at the first sentences.
-"""
+"""Warnings about text that is not tokenised, or not as the training text of a model was."""
 
 from __future__ import annotations
 
@@ -159,12 +156,8 @@ _SAMPLE, _SPLIT = 2000, 0.02
 
 
 def tokenization_warning(name: str, sentences: Iterable[Sequence[str]]) -> str | None:
-    """A warning if text does not look like the output of the tokenizer with this name; None if it
-    does, or if the tokenizer is not installed.
-
-    A tokenizer does not split its own tokens, so tokens that it would split are from another
-    tokenizer. Only the first sentences are checked.
-    """
+    """A warning if text does not look like the output of the tokenizer with this name, which does
+    not split its own tokens; None if it does, or if the tokenizer is not installed."""
     tokenizer = Tokenizer.from_name(name)
     if tokenizer is None:
         return None
