@@ -56,12 +56,7 @@ class ProgressDisplay:
         self._last_line = ""
 
     def update(
-        self,
-        doing: str,
-        done: int,
-        total: int | None = None,
-        unit: str = "",
-        detail: str = "",
+        self, doing: str, done: int, total: int | None = None, unit: str = "", detail: str = ""
     ) -> None:
         """Show the job's progress, if it is time for it.
 
@@ -182,15 +177,13 @@ def duration(seconds: float) -> str:
 @contextlib.contextmanager
 def encoding_progress(show_progress: ShowProgress) -> Iterator[Callable[[int, int], None]]:
     """The function of (sentences, tokens) so far that an argument `show_progress` asks for."""
-    if show_progress is None:
-        show_progress = logging.getLogger("bilm").isEnabledFor(logging.INFO)
     if callable(show_progress):
         yield show_progress
-    elif not show_progress:
-        yield lambda n_sentences, n_tokens: None
-    else:
-        with ProgressDisplay() as display:
-            display.update("embedding", 0, None, "tokens")
-            yield lambda n_sentences, n_tokens: display.update(
-                "embedding", n_tokens, None, "tokens", f"{n_sentences:,} sentences"
-            )
+        return
+    if show_progress is None:
+        show_progress = logging.getLogger("bilm").isEnabledFor(logging.INFO)
+    with ProgressDisplay(quiet=not show_progress) as display:
+        display.update("embedding", 0, None, "tokens")
+        yield lambda n_sentences, n_tokens: display.update(
+            "embedding", n_tokens, None, "tokens", f"{n_sentences:,} sentences"
+        )

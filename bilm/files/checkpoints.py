@@ -25,13 +25,7 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError
 from bilm.core.weight_names import Weight
-from bilm.files.reading import (
-    OPTIONS_FILE,
-    PathLike,
-    read_json_object,
-    require_file,
-    require_path,
-)
+from bilm.files.reading import OPTIONS_FILE, PathLike, read_json_object, require_file, require_path
 from bilm.files.weights import require_shapes
 from bilm.files.writing import atomic_write, flush_to_disk
 
@@ -57,8 +51,7 @@ def checkpoint_prefix(save_dir: PathLike, step: int) -> str:
 
 def holds_checkpoint(save_dir: PathLike) -> bool:
     """Whether a folder holds or once held a checkpoint."""
-    folder = Path(save_dir)
-    return (folder / STATE_FILE).exists() or any(folder.glob("model.ckpt-*.index"))
+    return Path(save_dir, STATE_FILE).exists() or any(Path(save_dir).glob("model.ckpt-*.index"))
 
 
 def list_checkpoints(save_dir: PathLike) -> dict[int, str]:
