@@ -66,47 +66,45 @@ def cache_folder() -> str:
     return os.path.join(home, "models", "bilm")
 
 
+_NEWS = "punctuation split off, case kept"
+_UNKNOWN = "not stated"
+_WIKIPEDIA = "CC BY-SA 3.0"
+
+
 def _pair(options: str, weights: str = "weights.hdf5") -> dict[str, str]:
     """Addresses of options and weights; the latter relative to the former."""
     return {"options.json": options, "weights.hdf5": urljoin(options, weights)}
 
 
-def _of_allennlp(sizes: str) -> dict[str, str]:
-    stem = f"elmo_{sizes}_"
-    return _pair(f"{_ALLENNLP}{sizes}/{stem}options.json", f"{stem}weights.hdf5")
+def _news(
+    name: str, text: str, megabytes: int, sizes: str, vocabulary: str | None = None
+) -> Published:
+    """An English model of AllenNLP; `vocabulary` is the address of the words of its softmax."""
+    stem = f"{_ALLENNLP}{sizes}/elmo_{sizes}_"
+    files, softmax = _pair(f"{stem}options.json", f"{stem}weights.hdf5"), None
+    if vocabulary is not None:
+        softmax = {"softmax_weights.hdf5": f"{stem}softmax_weights.hdf5",
+                   "vocab.txt": f"{_ALLENNLP}{vocabulary}"}  # fmt: skip
+    return Published(name, f"English, {text}", _NEWS, _UNKNOWN, megabytes, files, softmax)
 
 
-def _softmax_of(sizes: str, vocabulary: str) -> dict[str, str]:
-    weights = f"{_ALLENNLP}{sizes}/elmo_{sizes}_softmax_weights.hdf5"
-    return {"softmax_weights.hdf5": weights, "vocab.txt": f"{_ALLENNLP}{vocabulary}"}
-
-
-def _of_nlpl(number: int) -> dict[str, str]:
+def _nlpl(number: int, language: str, tokens: str = _UNKNOWN) -> Published:
+    """A model of NLPL's repository."""
     part = 11 if number in _MANY_LANGS else 20
-    return {f"{number}.zip": f"http://vectors.nlpl.eu/repository/{part}/{number}.zip"}
+    files = {f"{number}.zip": f"http://vectors.nlpl.eu/repository/{part}/{number}.zip"}
+    return Published(f"nlpl-{number}", language, tokens, "CC BY 4.0", None, files)
 
-
-_NEWS = "punctuation split off, case kept"
-_UNKNOWN = "not stated"
-_WIKIPEDIA, _NLPL = "CC BY-SA 3.0", "CC BY 4.0"  # licences
 
 # fmt: off
 _TABLE = (
     Published("wiki-en", "English, Wikipedia", _NEWS, _WIKIPEDIA, 22, None),
     Published("wiki-zh", "Chinese, Wikipedia", "words by jieba, simplified characters",
               _WIKIPEDIA, 24, None),
-    Published("small", "English, news", _NEWS, _UNKNOWN, 54,
-              _of_allennlp("2x1024_128_2048cnn_1xhighway")),
-    Published("medium", "English, news", _NEWS, _UNKNOWN, 112,
-              _of_allennlp("2x2048_256_2048cnn_1xhighway")),
-    Published("original", "English, news", _NEWS, _UNKNOWN, 374,
-              _of_allennlp("2x4096_512_2048cnn_2xhighway"),
-              _softmax_of("2x4096_512_2048cnn_2xhighway", "vocab-2016-09-10.txt")),
-    Published("original-5.5b", "English, Wikipedia and news", _NEWS, _UNKNOWN, 374,
-              _of_allennlp("2x4096_512_2048cnn_2xhighway_5.5B"),
-              _softmax_of("2x4096_512_2048cnn_2xhighway_5.5B",
-                          "2x4096_512_2048cnn_2xhighway_5.5B/tf_checkpoint/"
-                          "vocab-enwiki-news-500000.txt")),
+    _news("small", "news", 54, "2x1024_128_2048cnn_1xhighway"),
+    _news("medium", "news", 112, "2x2048_256_2048cnn_1xhighway"),
+    _news("original", "news", 374, "2x4096_512_2048cnn_2xhighway", "vocab-2016-09-10.txt"),
+    _news("original-5.5b", "Wikipedia and news", 374, "2x4096_512_2048cnn_2xhighway_5.5B",
+          "2x4096_512_2048cnn_2xhighway_5.5B/tf_checkpoint/vocab-enwiki-news-500000.txt"),
     Published("pubmed", "English, PubMed", _UNKNOWN, _UNKNOWN, 374,
               _pair(f"{_ALLENNLP}contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_options.json",
                     "elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5")),
@@ -122,16 +120,16 @@ _TABLE = (
               _pair("http://data.bioembeddings.com/public/embeddings/embedding_models/seqvec/"
                     "options.json#md5=cede355187778de3ac302a83c761f5f9",
                     "weights.hdf5#md5=0249d59249a50b43b79f641ff2ba7e88")),
-    Published("nlpl-195", "Russian", _UNKNOWN, _NLPL, None, _of_nlpl(195)),
-    Published("nlpl-199", "Russian", _UNKNOWN, _NLPL, None, _of_nlpl(199)),
-    Published("nlpl-201", "German", _UNKNOWN, _NLPL, None, _of_nlpl(201)),
-    Published("nlpl-202", "Swedish", _UNKNOWN, _NLPL, None, _of_nlpl(202)),
-    Published("nlpl-203", "Latin", _UNKNOWN, _NLPL, None, _of_nlpl(203)),
-    Published("nlpl-209", "English", _UNKNOWN, _NLPL, None, _of_nlpl(209)),
-    Published("nlpl-210", "Norwegian, Wikipedia", "UDPipe, lemmas", _NLPL, None, _of_nlpl(210)),
-    Published("nlpl-211", "Norwegian, Wikipedia", "UDPipe", _NLPL, None, _of_nlpl(211)),
-    Published("nlpl-217", "Norwegian, Wikipedia, news", "UDPipe", _NLPL, None, _of_nlpl(217)),
-    Published("nlpl-218", "Norwegian, Wikipedia, news", "UDPipe", _NLPL, None, _of_nlpl(218)),
+    _nlpl(195, "Russian"),
+    _nlpl(199, "Russian"),
+    _nlpl(201, "German"),
+    _nlpl(202, "Swedish"),
+    _nlpl(203, "Latin"),
+    _nlpl(209, "English"),
+    _nlpl(210, "Norwegian, Wikipedia", "UDPipe, lemmas"),
+    _nlpl(211, "Norwegian, Wikipedia", "UDPipe"),
+    _nlpl(217, "Norwegian, Wikipedia, news", "UDPipe"),
+    _nlpl(218, "Norwegian, Wikipedia, news", "UDPipe"),
 )
 # fmt: on
 _BY_NAME = {model.name: model for model in _TABLE}
@@ -147,8 +145,7 @@ def find_published(name: str) -> Published | None:
     number = re.fullmatch(r"nlpl-([1-9][0-9]{0,5})", name)
     if name in _BY_NAME or number is None:
         return _BY_NAME.get(name)
-    files = _of_nlpl(int(number[1]))
-    return Published(name, _UNKNOWN, _UNKNOWN, _NLPL, None, files)
+    return _nlpl(int(number[1]), _UNKNOWN)
 
 
 def is_remote(source: Any) -> bool:
