@@ -42,6 +42,30 @@ def test_train_prints_the_model_and_shows_progress(text, capsys):
     assert f"bilm test --save_dir '{save_dir}' --test_prefix HELDOUT\n" in captured.err
 
 
+def precision_of(save_dir: str) -> str:
+    _, checkpoint = load_options_latest_checkpoint(save_dir)
+    return read_run_state(checkpoint).settings.precision
+
+
+@pytest.mark.slow
+def test_the_default_recipe_takes_the_precision_of_the_processor(text, monkeypatch):
+    def arguments(name: str, *more: str) -> list[str]:
+        return ["train", "--save_dir", str(text.folder / name), "--vocab_file", text.vocabulary,
+                "--train_prefix", text.training, "--preset", "tiny", "--n_epochs", "1",
+                "--n_train_tokens", "700", *more]  # fmt: skip
+
+    monkeypatch.setattr("bilm.core.matmul.fast_precision", lambda: "bfloat16")
+    for name, more, expected in (
+        ("default", (), "bfloat16"),
+        ("original", ("--recipe", "original", "--batch_size", "32"), "float32"),
+    ):
+        assert main(arguments(name, *more)) == 0
+        assert precision_of(str(text.folder / name)) == expected
+    # On another processor, the run is still the same.
+    monkeypatch.setattr("bilm.core.matmul.fast_precision", lambda: "float32")
+    assert main(arguments("default")) == 0
+
+
 @pytest.mark.slow
 def test_flags_override_the_options_file(text):
     save_dir = str(text.folder / "new")

@@ -306,7 +306,8 @@ _RUN = {
     "does in use; 0 trains like the original program",
     "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
     "--seed N>=0": "random seed (default: 0)",
-    **PRECISION,
+    "--precision float32|bfloat16": "precision of matrix products (default: float32; with the "
+    "default recipe, bfloat16 on processors that have instructions for it)",
     "--save_minutes X": "minutes between checkpoints (default: 10); one is always written at the "
     "end",
 }

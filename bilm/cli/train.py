@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.save_dir!r} must be a folder, it is a file.")
     import_tensorflow()
     join_workers(args.n_gpus)
+    from bilm.core.matmul import fast_precision
     from bilm.data.tokenized_text import read_record
     from bilm.files.checkpoints import holds_checkpoint
 
@@ -81,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
     source = args.options_file or args.init_from or "the preset"
     vocabulary, options = load_vocabulary(args, options, source)
     settings = run_settings(args, None)
+    uses_recipe = args.options_file is None and args.init_from is None
+    if args.precision is None and uses_recipe and args.recipe == "default":
+        settings["precision"] = fast_precision()
     checkpoint = None
     if holds_checkpoint(args.save_dir):
         options, checkpoint = _find_same_run(args, options, settings)
@@ -125,6 +129,8 @@ def _find_same_run(
         kept = {name: getattr(there, name) for name in names if getattr(options, name) is None}
         if options.n_steps is None and args.n_epochs is None:
             kept |= {"n_steps": there.n_steps, "n_epochs": there.n_epochs}
+        if args.precision is None:
+            settings["precision"] = state.settings.precision
         options = dataclasses.replace(options, **kept)
         stored = there.training_dict() | {name: getattr(state.settings, name) for name in settings}
         reason = "; ".join(differences(stored, options.training_dict() | settings))
