@@ -110,7 +110,8 @@ def _scaled_left_vectors(matrix: tf.SparseTensor, dim: int) -> np.ndarray:
     al. 2011, "Finding structure with randomness", algorithm 4.4."""
     n_rows, n_columns = matrix.shape
     n = min(dim + 16, n_rows, n_columns)
-    basis = np.random.default_rng(0).standard_normal((n_columns, n)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    basis = rng.standard_normal((n_columns, n)).astype(np.float32)
     for _ in range(_ITERATIONS):
         images, _ = tf.linalg.qr(tf.sparse.sparse_dense_matmul(matrix, basis))  # (rows, n)
         products = tf.sparse.sparse_dense_matmul(matrix, images, adjoint_a=True)

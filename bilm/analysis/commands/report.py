@@ -18,9 +18,9 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.analysis.commands import word_job
@@ -86,36 +86,25 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
 
     with open_model(source) as files:
         facts = describe(files)
-    if facts["kind"] != "training":
-        return _report(args, source, facts)
-    save_dir = str(source)
-    lines = []
-    with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
-        lines = read_log(save_dir)
-    found = [line.get("heldout_perplexity") for line in lines]
-    with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
-        weights, options = (os.path.join(folder, name) for name in (WEIGHTS_FILE, OPTIONS_FILE))
-        dump_weights(
-            save_dir, weights, with_softmax=True, vocab_file=args.vocab_file, options_file=options
-        )
-        return _report(args, folder, facts, [value for value in found if value is not None])
-
-
-def _report(
-    args: argparse.Namespace,
-    source: ModelSource,
-    facts: dict[str, Any],
-    measurements: Sequence[float] = (),
-) -> analysis.Report:
-    elmo = text_job.load_elmo(args, source)
     counts = Counter[str]()
+    measurements: list[float] = []
 
     def counted(sentences: Iterator[list[str]]) -> Iterator[list[str]]:
         for tokens in sentences:
             counts.update([*tokens, "</S>"] if tokens else ())
             yield tokens
 
-    with ProgressDisplay() as display:
+    with tempfile.TemporaryDirectory(prefix="bilm-") as folder, ProgressDisplay() as display:
+        if facts["kind"] == "training":
+            save_dir, source = str(source), folder
+            weights, options = (os.path.join(folder, n) for n in (WEIGHTS_FILE, OPTIONS_FILE))
+            dump_weights(save_dir, weights, with_softmax=True, vocab_file=args.vocab_file,
+                         options_file=options)  # fmt: skip
+            with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
+                found = [line.get("heldout_perplexity") for line in read_log(save_dir)]
+                measurements = [value for value in found if value is not None]
+        model = text_job.pretrained(args, source)
+        elmo = model.load()
         read = counted(word_job.read_sentences(args.text, display))
         sentences = analysis.sample_sentences(read, args.sentences, seed=args.seed)
         return analysis.make_report(
@@ -123,7 +112,7 @@ def _report(
             sentences,
             ", ".join(args.text),
             human_text(facts),
-            predictor=word_job.predictor_of(text_job.pretrained(args, source)),
+            predictor=word_job.predictor_of(model),
             counts=counts,
             trained=facts.get("training") or facts.get("trained"),
             measurements=measurements,
