@@ -11,25 +11,6 @@ from typing import Any
 from bilm.files.reading import PathLike
 from bilm.files.writing import atomic_write
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<h1>{title}</h1>
-{body}
-</main>
-</body>
-</html>
-"""
-
 
 def page(title: str, body: str, data: Any = None) -> bytes:
     """A page in UTF-8: a title in plain text, HTML, and JSON-able data in the element `data`."""
@@ -37,8 +18,8 @@ def page(title: str, body: str, data: Any = None) -> bytes:
         # A token such as </script> would end the element.
         values = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         body = f'<script type="application/json" id="data">{values}</script>\n{body}'
-    filled = _PAGE.format(title=html.escape(title), style=resource("page.css"), body=body)
-    return filled.encode("utf-8", "backslashreplace")
+    parts = {"title": html.escape(title), "style": resource("page.css"), "body": body}
+    return resource("page.html").format(**parts).encode("utf-8", "backslashreplace")
 
 
 def write_page(path: PathLike, title: str, body: str, data: Any = None) -> int:
