@@ -143,14 +143,14 @@ class ELMo:
             ConnectionError: a model cannot be downloaded.
         """
         model = Pretrained.of(source, **settings)
-        with (
-            open_model(model.source, weights_only=True) as files,
-            open_weights(files.weights) as weights,
-            open_if_given(model.embedding_weight_file) as table,
-        ):
+        with open_model(model.source, weights_only=True) as files:
             options = files.read_options()
-            words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
-            elmo = cls(words, words.build(model.precision, weights, table))
+            with (
+                open_weights(files.weights) as weights,
+                open_if_given(model.embedding_weight_file) as table,
+            ):
+                words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
+                elmo = cls(words, words.build(model.precision, weights, table))
         if model.warm_up is not None:
             elmo.corpus.warm_up(read_warm_up(model.warm_up))
         return elmo
