@@ -97,8 +97,7 @@ def test_packed(place, layers, ending):
         with PackedVectors("p.hdf5") as reader:
             assert len(reader) == 6
             found = list(reader)
-            with pytest.raises(IndexError, match=r"p.hdf5: k must be from 0 to 5, got -1"):
-                reader[-1]
+            np.testing.assert_array_equal(reader[-1], found[5])
             assert (reader.line(4), reader.text(4)) == (4, "猫 / dog")
     for actual, wanted in zip(found, place.expected, strict=True):
         np.testing.assert_allclose(actual, wanted if layers == "--all" else wanted[2], atol=1e-6)
@@ -143,7 +142,7 @@ def test_a_sentence_of_a_packed_file_that_is_not_utf_8(tmp_path):
         with pytest.raises(InputError, match=r"p\.hdf5: not an HDF5 file, or damaged: utf-8"):
             packed.text(1)
         for wrong in (packed.text, packed.line, packed.__getitem__):
-            with pytest.raises(IndexError, match="k must be from 0 to 1, got 2"):
+            with pytest.raises(IndexError, match="index out of range"):
                 wrong(2)
 
 
@@ -164,7 +163,7 @@ def test_a_packed_file_that_is_damaged_where_a_sentence_is(tmp_path):
         with pytest.raises(InputError, match=r"p\.hdf5: not an HDF5 file, or damaged: "):
             packed[1]
         for wrong in ("a", None, 0.5):
-            with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+            with pytest.raises(TypeError, match="indices must be integers"):
                 packed[wrong]
 
 

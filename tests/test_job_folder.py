@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,21 @@ def test_a_job_that_was_killed_when_its_pieces_were_renamed(out, partial):
     with JobFolder(out, SETTINGS, resume=True) as folder:
         assert folder.is_over
     assert os.listdir(out) == ["a"] and not partial.exists()
+
+
+def test_a_job_that_was_killed_when_its_pieces_were_removed(out, partial, monkeypatch):
+    def killed(path, **_):
+        raise SystemError
+
+    interrupt(out)
+    with monkeypatch.context() as patch, pytest.raises(SystemError):
+        patch.setattr(shutil, "rmtree", killed)
+        with JobFolder(out, SETTINGS, resume=True) as folder, folder.finishing():
+            out.touch()
+    assert partial.exists()
+    with JobFolder(out, SETTINGS, resume=True) as folder:
+        assert folder.is_over
+    assert out.exists() and not partial.exists()
 
 
 def test_a_job_without_a_piece_leaves_nothing(out, partial):

@@ -73,8 +73,6 @@ def test_refusals(ray, place, capsys, monkeypatch):
         embed("text.txt", "out", embedder, workers=0)
     with pytest.raises(InputError, match="part_bytes must be an integer >= 1, got 0"):
         embed("text.txt", "out", embedder, workers=1, part_bytes=0)
-    with pytest.raises(InputError, match="text_column must be 'text', got 'comment'"):
-        embed("text.txt", "out", TableEmbedder("elmo", text_column="comment"), workers=1)
     with pytest.raises(FileNotFoundError, match=r"No file matches 'none-\*'"):
         embed("none-*", "out", embedder, workers=1)
     with pytest.raises(FileNotFoundError, match="does not exist"):

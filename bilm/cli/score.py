@@ -30,7 +30,7 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -224,17 +224,16 @@ def _score_pairs(
         warn_if_untokenized((pair.good.split() for pair in read_pairs(files, args.by)), files[0])
     else:
         note(f"tokenizer: {tokenizer.name}")
-    total = PairCounts()
-    by_phenomenon: dict[str, PairCounts] = {}
+    counts: dict[str, PairCounts] = defaultdict(PairCounts)  # those of all pairs under ""
 
     def counted() -> Iterator[tuple[int, ScoredPair]]:
         pairs = read_pairs(files, args.by)
         scored = score_pairs(predictor, pairs, split, batch_size=args.batch_size)
         for number, pair in enumerate(scored):
-            total.add(pair)
-            by_phenomenon.setdefault(pair.pair.phenomenon, PairCounts()).add(pair)
+            for name in {"", pair.pair.phenomenon}:
+                counts[name].add(pair)
             yield number, pair
-        if not total.n_pairs:
+        if not counts:
             raise InputError(f"{files[0]}: must have a pair, got none.")
 
     if args.out == STANDARD:
@@ -243,7 +242,7 @@ def _score_pairs(
                 display.update("scoring", number + 1, unit="pairs")
     else:
         text_job.write_results(args, counted(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects)
-    _print_accuracies(by_phenomenon, total)
+    _print_accuracies(counts)
     return 0
 
 
@@ -258,13 +257,13 @@ def _pair_objects(scored: ScoredPair) -> Iterator[dict[str, Any]]:
     yield {"phenomenon": scored.pair.phenomenon} | sums
 
 
-def _print_accuracies(by_phenomenon: dict[str, PairCounts], total: PairCounts) -> None:
-    directions = list(total.n_right)
-    named = [(name, counts) for name, counts in sorted(by_phenomenon.items()) if name]
-    rows = [("phenomenon", "pairs", *directions)] + [
-        (name, f"{counts.n_pairs:,}", *(f"{100 * counts.accuracy(d):.1f} %" for d in directions))
-        for name, counts in [*named, ("all", total)]
-    ]
+def _print_accuracies(counts: dict[str, PairCounts]) -> None:
+    total = counts[""]
+    rows = [("phenomenon", "pairs", *total.n_right)]
+    for name in [*sorted(filter(None, counts)), ""]:
+        of_name = counts[name]
+        accuracies = (f"{100 * of_name.accuracy(direction):.1f} %" for direction in total.n_right)
+        rows.append((name or "all", f"{of_name.n_pairs:,}", *accuracies))
     show(table(rows))
     if total.n_unknown:
         note(

@@ -10,7 +10,6 @@ from bilm.files.hdf5 import writing_hdf5
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.weights import write_words
 from bilm.files.writing import atomic_write
-from bilm.jobs.vector_files import write_array
 from bilm.use.corpus_encoder import EncodedWords
 from bilm.use.elmo import ELMo
 
@@ -84,4 +83,4 @@ def dump_bilm_embeddings(
     sentences = (line.split() for line in read_lines(dataset_file))
     with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
         for number, layers in enumerate(elmo.corpus.layers(sentences)):
-            write_array(file, str(number), layers)
+            file.create_dataset(str(number), data=layers)

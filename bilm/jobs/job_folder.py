@@ -16,6 +16,7 @@ import glob
 import json
 import os
 import shutil
+import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -99,7 +100,7 @@ class JobFolder:
     def rename_pieces(self) -> None:
         """Rename the folder of pieces to OUT; an earlier OUT is moved away and removed."""
         if _is_taken(self.out):
-            os.replace(self.out, os.path.join(self._folder, "replaced"))
+            os.replace(self.out, self._removed())
         os.replace(self.pieces, self.out)
 
     def _remove(self) -> None:
@@ -109,11 +110,16 @@ class JobFolder:
             os.remove(os.path.join(self._folder, _RECORD))
 
     def _remove_folders(self) -> None:
-        for pattern in ("pieces-*", "replaced"):
-            for path in glob.glob(pattern, root_dir=self._folder):
-                shutil.rmtree(os.path.join(self._folder, path))
+        for path in glob.glob("pieces-*", root_dir=self._folder):  # at once, not piece by piece
+            os.replace(os.path.join(self._folder, path), self._removed())
+        for path in glob.glob("removed-*", root_dir=self._folder):
+            shutil.rmtree(os.path.join(self._folder, path))
         for path in glob.glob(f".{_RECORD}.*", root_dir=self._folder):  # of a killed `write_json`
             os.remove(os.path.join(self._folder, path))
+
+    def _removed(self) -> str:
+        """A name for a folder to be removed."""
+        return os.path.join(self._folder, f"removed-{uuid.uuid4().hex[:8]}")
 
     def __enter__(self) -> JobFolder:
         return self

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError, integer, require
+from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.data.counting import n_processors
 from bilm.data.text_ranges import RangeReader, TextRange, find_ranges
 from bilm.extras import import_extra
@@ -90,8 +90,8 @@ def embed(
     Args:
         texts: files or globs: UTF-8, one sentence per line, plain, .gz or .xz.
         out: the folder to write, on a disk that all workers see.
-        embedder: its column of text is "text". Its `threads`, or 1, are also the CPUs that Ray
-            reserves for a worker.
+        embedder: its `threads`, or 1, are also the CPUs that Ray reserves for a worker; its
+            `text_column` is ignored.
         workers: processes that compute, each with a model in its memory.
         address: address of a Ray cluster; None: the variable RAY_ADDRESS, or Ray is started on this
             machine and ended again. If this process has called `ray.init`, that Ray is used.
@@ -107,8 +107,7 @@ def embed(
             are too few CPUs; OUT exists; the interrupted job differs; Ray is not installed.
     """
     require(integer(), workers=workers)
-    if part_bytes is not None:
-        require(integer(), part_bytes=part_bytes)
+    require_at_least(1, part_bytes=part_bytes)
     ray = _ray()
     if "://" in require_path(out):
         raise InputError(f"out must be a folder that all machines see, got the address {out}.")
@@ -118,8 +117,6 @@ def embed(
         _require_parts_only(os.fspath(out))
     files = find_all_files(texts)
     _ = embedder.shape  # raises if the model does not exist
-    if embedder.text_column != "text":
-        raise InputError(f"text_column must be 'text', got {embedder.text_column!r}.")
     cpus = embedder.threads or 1
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "local" and not ray.is_initialized():
@@ -136,7 +133,7 @@ def embed(
         if folder.is_over:
             return EmbeddedFolder(n_sentences, len(ranges), len(ranges))
         embedder = copy.copy(embedder)
-        embedder.threads = cpus
+        embedder.threads, embedder.text_column = cpus, "text"
         arguments = embedder, os.path.abspath(folder.pieces), os.getcwd()
         writer = RangeWriter(*arguments)
         missing = [one for one in ranges if not os.path.exists(writer.path(one))]
@@ -155,14 +152,12 @@ def embed(
 
 def _require_parts_only(out: str) -> None:
     """Require that a folder to be replaced holds only files of such a job."""
-    if not os.path.lexists(out):
-        return
-    if os.path.islink(out) or not os.path.isdir(out):
-        raise InputError(f"{out} must be a folder or a new name, got a file or a link.")
-    others = sorted(name for name in os.listdir(out) if not _PART.fullmatch(name))
+    is_folder = os.path.isdir(out) and not os.path.islink(out)
+    found = os.listdir(out) if is_folder else [out] if os.path.lexists(out) else []
+    others = sorted(name for name in found if not _PART.fullmatch(name))
     if others:
         raise InputError(
-            f"{out} is replaced only if it holds nothing but part-*.parquet; it holds {others[0]}."
+            f"{out} is replaced only if it holds nothing but part-*.parquet, got {others[0]}."
         )
 
 

@@ -179,9 +179,8 @@ class SentencePieces:
     def __iter__(self) -> Iterator[EmbeddedSentence]:
         """The saved sentences with their vectors. A dataset is open until the next one."""
         for sentences, vectors in self._pieces():
-            if len(sentences) == 1 and not self.is_pooled:
-                is_small = vectors.nbytes <= self._memory_bytes
-                yield EmbeddedSentence(sentences[0][0], vectors[()] if is_small else vectors)
+            if len(sentences) == 1 and vectors.nbytes > self._memory_bytes:
+                yield EmbeddedSentence(sentences[0][0], vectors)
                 continue
             rows, start = vectors[()], 0
             for sentence, n_rows in sentences:

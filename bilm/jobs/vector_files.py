@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import operator
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5p, h5s, h5t
 
 from bilm.core.errors import InputError, shown
 from bilm.files.hdf5 import (
@@ -31,21 +29,6 @@ from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, slabs
 
 SENTENCE_INDEX = "sentence_to_index"
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
-
-_NAMES = h5p.create(h5p.LINK_CREATE)
-_NAMES.set_char_encoding(h5t.CSET_UTF8)
-_NAMES.set_create_intermediate_group(True)
-_DATASETS = h5p.create(h5p.DATASET_CREATE)
-_DATASETS.set_obj_track_times(False)  # the same vectors give the same file
-
-
-def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
-    """Write numbers as `file.create_dataset(name, data=array)` does, but faster."""
-    array = np.ascontiguousarray(array)
-    space = h5s.create_simple(array.shape)
-    kind = h5t.py_create(array.dtype)
-    dataset = h5d.create(file.id, name.encode(), kind, space, _DATASETS, _NAMES)
-    dataset.write(h5s.ALL, h5s.ALL, array)
 
 
 def write_hdf5(
@@ -66,7 +49,7 @@ def write_hdf5(
             if isinstance(vectors, h5py.Dataset):
                 file.copy(vectors, file, name)
             else:
-                write_array(file, name, vectors)
+                file.create_dataset(name, data=vectors)
             if original_ids:
                 file[name].attrs["original_id"] = name
         if with_index:
@@ -247,18 +230,13 @@ class PackedVectors:
         if name not in self._contents:
             raise InputError(f"{self._path}: the file was written without {name}.")
         content, offsets = self._contents[name]
-        start, stop = offsets[self._known(k) :][:2]
+        start, stop = offsets[range(len(self))[k] :][:2]
         with damage_named(self._path):
             return content[start:stop]
 
-    def _known(self, k: int) -> int:
-        if not 0 <= operator.index(k) < len(self):
-            raise IndexError(f"{self._path}: k must be from 0 to {len(self) - 1}, got {k}.")
-        return k
-
     def line(self, k: int) -> int:
         """The 0-based line number of the sentence."""
-        return int(self._lines[self._known(k)])
+        return int(self._lines[range(len(self))[k]])
 
     def text(self, k: int) -> str:
         """The sentence as in the text."""
