@@ -388,11 +388,6 @@ def test_models_that_predict_no_words(small, tmp_path):
     with pytest.raises(InputError, match=message):
         bilm.dump_weights(made.folder, tmp_path / "x.hdf5", with_softmax=True, vocab_file=short)
     copy = shutil.copytree(made.folder, tmp_path / "copy")
-    words = [*VOCABULARY[:-1], "a\0b"]
-    (copy / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    message = r"word 17 must not hold a null character, got 'a\\x00b'"
-    with pytest.raises(InputError, match=message):
-        bilm.dump_weights(copy, tmp_path / "x.hdf5", with_softmax=True)
     os.remove(copy / "vocab.txt")
     with pytest.raises(InputError, match=r"copy has no vocab.txt: the softmax is written with its"):
         bilm.dump_weights(copy, tmp_path / "x.hdf5", with_softmax=True)
@@ -413,7 +408,7 @@ def test_arguments_that_are_wrong(small):
         ("n must be an integer >= 1, got '3'", {"n": "3"}),
         ("prior must be a finite number from 0 to 1, got 1.5", {"prior": 1.5}),
         ("prior must be a finite number from 0 to 1, got '1'", {"prior": "1"}),
-        ("places must be 'gaps', 'all' or numbers of tokens, got 'some'", {"places": "some"}),
+        ("places must be 'gaps' or 'all', got 'some'", {"places": "some"}),
         ("directions must be 'forward' or 'backward', got 'up'", {"directions": "up"}),
         ("sentence 0: a place must be >= 0 and below its 2 tokens, got 2", {"places": [2]}),
         ("sentence 0 must have a token ___, the place to fill", {}),

@@ -162,15 +162,7 @@ def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
 def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: int) -> Options:
     """The sizes as our options; `n_words` is 0 without a word dictionary."""
     encoder, embedder = config["encoder"], config["token_embedder"]
-    for part, kind in (("encoder", "elmo"), ("token_embedder", "cnn")):
-        name = config[part].get("name")
-        if name != kind:
-            raise InputError(
-                f"{path}: {part}.name must be {kind!r}, got {name!r}, which is unsupported."
-            )
     try:
-        if not embedder.get("char_dim"):
-            raise InputError("token_embedder.char_dim: a model without characters is unsupported.")
         lstm = LSTMOptions(
             dim=encoder["dim"],
             projection_dim=encoder["projection_dim"],
@@ -188,8 +180,6 @@ def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: i
             max_characters_per_token=embedder["max_characters_per_token"],
             dictionary=DictionaryOptions(n_characters, n_words, embedder.get("word_dim") or 0),
         )
-        if not lstm.has_projection:
-            raise InputError("encoder.dim: LSTMs as large as their projection are unsupported.")
     except KeyError as error:
         raise InputError(f"{path}: {error.args[0]} is missing.") from None
     except (TypeError, ValueError) as error:
@@ -294,8 +284,9 @@ def _fill_stack(stack: LSTMStack, tensors: _Tensors, direction: str) -> None:
         # Rows [input; state], columns the gates: (2 * size, 4 * dim).
         weights.kernel.assign(_our_gates(np.concatenate([inputs.T, states.T])))
         weights.bias.assign(_our_gates(bias))
-        projection = tensors.take(f"{source}.state_projection.weight", size, dim)
-        weights.projection.assign(projection.T)
+        if weights.projection is not None:
+            projection = tensors.take(f"{source}.state_projection.weight", size, dim)
+            weights.projection.assign(projection.T)
 
 
 def _our_gates(values: np.ndarray) -> np.ndarray:

@@ -286,30 +286,27 @@ class _WordProducts:
     """A least-recently-used cache of first-layer pre-activations per word."""
 
     def __init__(self, network: BiLM, kept_words: int) -> None:
-        self._stacks = network.stacks
-        self._kept_words = kept_words
+        self._stacks, self._kept_words = network.stacks, kept_words
         self._n_calls = 0
-        self._resize(0)
-
-    def _resize(self, n_words: int) -> None:
-        """Create empty tables for `n_words` words."""
-        shape = (n_words, 4 * self._stacks[0].options.dim)
-        self._tables = [tf.zeros(shape) for _ in self._stacks]  # per direction
-        self._used_at = np.zeros(n_words, np.int64)  # number of the last call that used each row
-        self.forget()
+        self._tables: list[tf.Tensor] = []  # per direction, float32 (rows, 4 * dim)
+        self._numbers = np.empty(0, np.int64)  # each row's word; negative: none
+        self._used_at = np.empty(0, np.int64)  # number of the last call that used each row
 
     def forget(self) -> None:
         """Forget all words."""
-        self._numbers = -1 - np.arange(len(self._used_at))  # each row's word; negative: none
+        self._numbers = -1 - np.arange(len(self._numbers))
 
     def looked_up(
         self, numbers: np.ndarray, vectors: np.ndarray
     ) -> tuple[list[tf.Tensor], np.ndarray]:
-        """The tables, and the row of each of some distinct words, int32; missing words are computed
-        from their vectors."""
+        """The tables, and the rows of distinct words, int32; missing words are computed from their
+        vectors."""
         if len(numbers) > len(self._numbers):
             # With a margin, because every size is compiled again.
-            self._resize(max(self._kept_words, len(numbers) * 5 // 4))
+            n_rows = max(self._kept_words, len(numbers) * 5 // 4)
+            shape = (n_rows, 4 * self._stacks[0].options.dim)
+            self._tables = [tf.zeros(shape) for _ in self._stacks]
+            self._numbers, self._used_at = -1 - np.arange(n_rows), np.zeros(n_rows, np.int64)
         self._n_calls += 1
         rows = np.full(len(numbers), -1, np.int32)
         _, found, at = np.intersect1d(

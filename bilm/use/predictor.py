@@ -21,10 +21,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import numbers
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,9 +32,7 @@ import tensorflow as tf
 from bilm.core.errors import (
     SENTENCES,
     InputError,
-    Rule,
     integer,
-    is_ordered,
     one_of,
     real,
     require,
@@ -73,16 +70,6 @@ _DIRECTIONS = {"forward": 0, "backward": 1}
 
 # 0-based positions of tokens, "gaps" (tokens that are `GAP`) or "all".
 Places = str | Sequence[int]
-
-
-def _are_places(value: Any) -> bool:
-    if isinstance(value, str):
-        return value in ("gaps", "all")
-    is_list = isinstance(value, Collection) and is_ordered(value)
-    return is_list and all(isinstance(place, numbers.Integral) for place in value)
-
-
-PLACES = Rule("'gaps', 'all' or numbers of tokens", _are_places)
 
 
 class SentenceScore(NamedTuple):
@@ -289,7 +276,8 @@ class Predictor:
         require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
         require(integer(), n=n)
-        require(PLACES, places=places)
+        if isinstance(places, str):
+            require(one_of(("gaps", "all")), places=places)
         if prior is not None:
             require(real(0, 1), prior=prior)
         words = self._distribution(n, directions, prior)

@@ -44,8 +44,7 @@ def export_saved_model(
 
     Signatures:
         default: strings (batch,), sentences that are split at white space.
-        tokens: tokens (batch, time) string and sequence_len (batch,) int32; tokens after
-            sequence_len are ignored.
+        tokens: tokens (batch, time) string and sequence_len (batch,) int32.
 
     Outputs, float32, zeros past a sentence's end; dim is n_directions * projection_dim:
         word_emb (batch, time, projection_dim): the token layer.
