@@ -110,10 +110,11 @@ class CorpusEncoder:
         """
         n, at_once = len(sentence), self.chunk_tokens
         with self._lock:
-            numbers = self._words.numbers([sentence])
-            tokens = self._words.vectors[numbers]
-            parts = self._runner.in_chunks(self._words.vectors, numbers, at_once)
-        dim = tokens.shape[1]
+            numbers = self._words.numbers([[BOS, EOS, *sentence]])
+            used, ids = np.unique(numbers, return_inverse=True)
+            vectors, ids = self._words.vectors[used], ids[2:]
+            parts = self._runner.in_chunks(vectors, ids, at_once)
+        dim = vectors.shape[1]
         for start, part in zip(range(0, n, at_once), parts, strict=True):
             stop = min(start + at_once, n)
             for d, layers in enumerate(part):
@@ -121,7 +122,7 @@ class CorpusEncoder:
                 positions = slice(n - stop, n - start) if d else slice(start, stop)
                 read = [layer[::-1, 0] if d else layer[:, 0] for layer in layers]
                 columns = slice(d * dim, (d + 1) * dim)
-                yield Block(positions, columns, np.stack([tokens[positions], *read]))
+                yield Block(positions, columns, np.stack([vectors[ids[positions]], *read]))
 
 
 class EncodedWords:

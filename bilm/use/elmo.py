@@ -84,10 +84,8 @@ class Pretrained(NamedTuple):
     def absolute(self) -> Pretrained:
         """The same model with absolute paths, for processes with other working directories."""
         source: Any = self.source
-        if isinstance(source, str | os.PathLike):
-            source = _absolute(source)
-        elif isinstance(source, Sequence):
-            source = tuple(map(_absolute, source))
+        is_pair = isinstance(source, Sequence) and not isinstance(source, str)
+        source = tuple(map(_absolute, source)) if is_pair else _absolute(source)
         files = ("vocab_file", "embedding_weight_file", "warm_up", "softmax_file")
         found = {name: _absolute(getattr(self, name)) for name in files}
         return self._replace(source=source, **found)

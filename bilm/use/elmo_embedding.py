@@ -190,13 +190,13 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
             raise InputError(
                 f"l2_coef and do_layer_norm require layers='mix', got {shown(layers)}."
             )
-        if isinstance(layers, ScalarMix) or (isinstance(layers, str) and layers == "all"):
+        if not isinstance(layers, ScalarMix):
+            self._factors = LayerChoice(layers, self.n_layers).weights
+        if self._factors is None:
             raise InputError(
                 "layers must be 'mix', 'average', 'top', a number, or one weight per layer, got "
-                f"{shown(layers)}; BidirectionalLanguageModel returns all layers, and "
-                "weight_layers can share a mix."
+                f"{shown(layers)}; `weight_layers` can share a mix."
             )
-        self._factors = LayerChoice(layers, self.n_layers).weights
         return None
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:

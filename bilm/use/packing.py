@@ -214,8 +214,7 @@ class PackedRunner:
         """The outputs of one sentence, `n_steps` steps at a time; arguments as for a call."""
         self._start(table)
         sentences = PackedSentences.pack(np.array([len(numbers)]), 1)
-        used, ids = np.unique(numbers, return_inverse=True)
-        return self._parts(self._plain, sentences, self._tables(table[used]), ids, n_steps)
+        return self._parts(self._plain, sentences, self._tables(table), numbers, n_steps)
 
     def _tables(self, vectors: np.ndarray) -> list[tf.Tensor]:
         return [tf.constant(vectors)] * len(self._network.stacks)
