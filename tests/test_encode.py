@@ -201,9 +201,9 @@ class CountingRunner(PackedRunner):
         super().__init__(network)
         self.sizes = []
 
-    def __call__(self, table, numbers, lengths, is_full):
+    def __call__(self, table, numbers, lengths, *more):
         self.sizes.append(len(lengths))
-        return super().__call__(table, numbers, lengths, is_full)
+        return super().__call__(table, numbers, lengths, *more)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])

@@ -61,7 +61,7 @@ class CorpusEncoder:
     ) -> None:
         self._network = network
         self._runner = runner or PackedRunner(network)
-        self._words = EncodedWords(network, word_ids, kept_bytes, self._runner.forget_words)
+        self._words = EncodedWords(network, word_ids, kept_bytes)
         self._lock = threading.Lock()  # several streams may be computed in threads
         self.window_tokens = window_tokens or self._runner.window_tokens
         self.chunk_tokens = 1024
@@ -93,11 +93,12 @@ class CorpusEncoder:
         no_words = np.empty((lstm.n_layers + 1, 0, n_directions * lstm.projection_dim), np.float32)
         results: dict[int, Iterator[np.ndarray]] = {0: itertools.repeat(no_words)}
         with self._lock:
-            numbers = self._words.numbers(sentences)
+            words, numbers = self._words, self._words.numbers(sentences)
             for part in np.unique(parts[parts > 0]).tolist():
                 of_part = numbers[np.repeat(parts == part, lengths)]
+                own = lengths[parts == part]
                 results[part] = self._runner(
-                    self._words.vectors, of_part, lengths[parts == part], is_full
+                    words.vectors, of_part, own, is_full, words.n_forgotten
                 )
         return (next(results[part]) for part in parts.tolist())
 
@@ -129,13 +130,7 @@ class EncodedWords:
     """The kept words and their `vectors`, float32 (rows, dim); a word's number is its row. `<S>`
     and `</S>` are words 0 and 1."""
 
-    def __init__(
-        self,
-        network: BiLM,
-        word_ids: IdsOfWords,
-        kept_bytes: int = _KEPT_BYTES,
-        forget: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, network: BiLM, word_ids: IdsOfWords, kept_bytes: int = _KEPT_BYTES) -> None:
         # (words,), or with an axis of characters
         ids = tf.TensorSpec([None] * word_ids([]).ndim, tf.int32)
         self._encode = tf.function(network.encoder, input_signature=[ids], autograph=False)
@@ -143,14 +138,14 @@ class EncodedWords:
         self._kept_bytes = kept_bytes
         self._numbers = DistinctWords()
         self._n_encoded = 0
-        self._forget = forget  # called before numbers are given to other words
+        self.n_forgotten = 0  # words that had numbers before
         self.vectors = np.empty((4096, network.stacks[0].options.projection_dim), np.float32)
 
     def numbers(self, sentences: Iterable[Tokens]) -> np.ndarray:
         """The rows of `vectors` for the words of sentences, in order: int32 (words,). Rows from
         earlier calls may have changed."""
         if self.vectors[: self._n_encoded].nbytes > self._kept_bytes:
-            self._forget()
+            self.n_forgotten += self._n_encoded
             self._numbers, self._n_encoded = DistinctWords(), 0
         words = itertools.chain.from_iterable(sentences)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int32)

@@ -152,10 +152,7 @@ def _sizes(options: Options, n_tokens: int | None) -> dict[str, Any]:
             "cell_clip": lstm.cell_clip,
             "proj_clip": lstm.proj_clip,
         },
-        "vectors": {
-            "layers": lstm.n_layers + 1,
-            "dim": options.n_directions * lstm.projection_dim,
-        },
+        "vectors": {"layers": lstm.n_layers + 1, "dim": options.n_directions * lstm.projection_dim},
     }
 
 

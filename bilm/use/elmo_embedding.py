@@ -8,16 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import (
-    OBJECT,
-    WORDS,
-    InputError,
-    integer,
-    one_of,
-    optional,
-    require,
-    shown,
-)
+from bilm.core.errors import OBJECT, WORDS, InputError, integer, one_of, optional, require, shown
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix

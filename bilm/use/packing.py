@@ -181,7 +181,12 @@ class PackedRunner:
         return tf.function(run, input_signature=signature, autograph=False)
 
     def __call__(
-        self, table: np.ndarray, numbers: np.ndarray, lengths: np.ndarray, is_full: bool
+        self,
+        table: np.ndarray,
+        numbers: np.ndarray,
+        lengths: np.ndarray,
+        is_full: bool,
+        n_former: int = 0,
     ) -> Iterator[np.ndarray]:
         """Pack sentences and run the layers.
 
@@ -191,6 +196,7 @@ class PackedRunner:
             numbers: the words of all sentences, one after the other: int32, rows of `table`.
             lengths: int64 (sentences,), words of each sentence, >= 1.
             is_full: more text follows, so that a compilation is worthwhile.
+            n_former: number of words in former tables, to tell this table's words from them.
 
         Returns:
             All layers of each sentence, see `PackedSentences.layers`.
@@ -202,7 +208,7 @@ class PackedRunner:
         if run is self._plain or self._products is None:
             parts = self._parts(run, sentences, self._tables(vectors), ids, sentences.shape[0])
         else:
-            tables, rows = self._products.looked_up(used, vectors)
+            tables, rows = self._products.looked_up(n_former + used, vectors)
             parts = self._parts(run, sentences, tables, rows[ids], self._loop_steps)
         outputs, stops = list(parts), np.cumsum(lengths)
         return (
@@ -275,11 +281,6 @@ class PackedRunner:
         self._network.warm_up(vectors, sentences)
         self._initial = ()
 
-    def forget_words(self) -> None:
-        """Empty the cache of pre-activations: numbers will be given to other words."""
-        if self._products is not None:
-            self._products.forget()
-
 
 class _WordProducts:
     """A least-recently-used cache of first-layer pre-activations per word."""
@@ -291,15 +292,11 @@ class _WordProducts:
         self._numbers = np.empty(0, np.int64)  # each row's word; negative: none
         self._used_at = np.empty(0, np.int64)  # number of the last call that used each row
 
-    def forget(self) -> None:
-        """Forget all words."""
-        self._numbers = -1 - np.arange(len(self._numbers))
-
     def looked_up(
         self, numbers: np.ndarray, vectors: np.ndarray
     ) -> tuple[list[tf.Tensor], np.ndarray]:
         """The tables, and the rows of distinct words, int32; missing words are computed from their
-        vectors."""
+        vectors. A number must always mean the same word."""
         if len(numbers) > len(self._numbers):
             # With a margin, because every size is compiled again.
             n_rows = max(self._kept_words, len(numbers) * 5 // 4)

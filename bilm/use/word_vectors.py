@@ -104,10 +104,7 @@ class WordSource(NamedTuple):
             )
 
     def build(
-        self,
-        precision: str,
-        weights: WeightsFile | None = None,
-        table: WeightsFile | None = None,
+        self, precision: str, weights: WeightsFile | None = None, table: WeightsFile | None = None
     ) -> BiLM:
         """The network for corpora, with values of the files that `find_words` was given, or without
         values."""
