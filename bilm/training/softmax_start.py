@@ -1,11 +1,10 @@
-"""The softmax before the first step, from the counts of the training text.
+"""Initial values of the softmax, from counts of the training text.
 
-A short run sees a rare word a few times, which is too little to move its row of the softmax to
-where it belongs. Counting finds the place at once: for word vectors w and contexts c, the best
-w . c is log p(w, c) / (p(w) p(c)) (Levy and Goldberg 2014, "Neural word embedding as implicit
-matrix factorization"), and a truncated singular value decomposition of these numbers gives the
-rows. The bias starts at the logarithm of the frequency (Meister et al. 2023, "A natural bias for
-language generation models").
+In a short run, the rows of rare words are updated a few times only. They therefore start as word
+vectors of co-occurrence counts: a truncated singular value decomposition of positive pointwise
+mutual information (Levy and Goldberg 2014, "Neural word embedding as implicit matrix
+factorization"). The bias starts at log unigram frequencies (Meister et al. 2023, "A natural bias
+for language generation models").
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from bilm.training.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
-# Tokens of the text whose neighbours are counted.
+# The counts are taken from about this many tokens.
 _MOST_TOKENS = 4_000_000
-# Distances at which words are neighbours, and words that count as one.
+# Most distant neighbours, in tokens; and vocabulary words that count as a neighbour.
 _WINDOW, _MOST_CONTEXTS = 3, 10_000
-_ITERATIONS = 3  # of the decomposition
+_ITERATIONS = 3  # power iterations of the decomposition
 
 
 class SoftmaxStart(NamedTuple):
@@ -37,7 +36,7 @@ class SoftmaxStart(NamedTuple):
 
 
 def softmax_start(options: Options, data: Any, replicas: Replicas) -> SoftmaxStart:
-    """The values that `softmax_weights` and `softmax_bias` ask for, the same for all workers."""
+    """The initial values by `softmax_weights` and `softmax_bias`, the same on all workers."""
     uses_rows, uses_bias = options.softmax_weights != "normal", options.softmax_bias != "zeros"
     if not (uses_rows or uses_bias):
         return SoftmaxStart()
