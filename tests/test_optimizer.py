@@ -205,6 +205,13 @@ def test_the_orthogonal_matrix(shape):
     assert sizes.min() > 0.6 and sizes.max() < 1.3
 
 
+def test_the_orthogonal_matrix_in_bfloat16():
+    matrix = np.random.default_rng(4).normal(size=(6, 9)).astype(np.float32)
+    result = orthogonal(tf.constant(matrix), precision="bfloat16").numpy()
+    np.testing.assert_allclose(result, near_orthogonal(matrix), atol=0.02)
+    assert np.abs(result - near_orthogonal(matrix)).max() > 1e-4  # it is rounded
+
+
 def test_each_block_is_a_matrix_of_its_own():
     matrix = np.random.default_rng(5).normal(size=(6, 20)).astype(np.float32)
     blocks = [[near_orthogonal(block) for block in np.split(half, 4, axis=1)]

@@ -19,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.core.errors import integer, one_of, require
+from bilm.core.matmul import matmul
 from bilm.core.options import SCHEDULES
 
 Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
@@ -55,6 +56,7 @@ class Optimizer:
         adam_variables: for each variable, whether Adam or Muon trains it.
         muon_blocks: for each variable, the matrices that it consists of, each of which Muon takes
             alone; None: Adam trains it. Empty: all by Adam.
+        precision: precision of Muon's matrix products, "float32" or "bfloat16".
 
     `slots` holds each variable's state by TensorFlow 1's name in checkpoints: "Adagrad", or "Adam"
     (mean) and "Adam_1" (mean square), or "Momentum"; of the variable's shape.
@@ -70,6 +72,7 @@ class Optimizer:
         adam_learning_rate: float | None = None,
         adam_variables: Sequence[bool] = (),
         muon_blocks: Sequence[Blocks | None] = (),
+        precision: str = "float32",
     ) -> None:
         self._variables = [variable.value for variable in variables]
         self._base_rates = learning_rate, adam_learning_rate or 0.0
@@ -78,6 +81,7 @@ class Optimizer:
         self._adam_rate = tf.Variable(self._base_rates[1], dtype=tf.float32, trainable=False)
         self._n_steps = tf.Variable(0.0, trainable=False)  # before the next step
         self.clip_norm = clip_norm
+        self._precision = precision
         self.slots: list[dict[str, tf.Variable]] = []
         none = (None,) * len(self._variables)
         uses_adam = adam_variables if adam_learning_rate is not None else none
@@ -160,13 +164,13 @@ class Optimizer:
 
         mean = mean_with(tf.raw_ops.ReadVariableOp(resource=momentum.handle, dtype=tf.float32))
         tf.raw_ops.AssignVariableOp(resource=momentum.handle, value=mean)
-        step = orthogonal(mean_with(mean), blocks)
+        step = orthogonal(mean_with(mean), blocks, self._precision)
         step += _DECAY * tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
         step *= tf.convert_to_tensor(self._adam_rate)
         tf.raw_ops.AssignSubVariableOp(resource=variable.handle, value=step)
 
 
-def orthogonal(matrix: tf.Tensor, blocks: Blocks = (1, 1)) -> tf.Tensor:
+def orthogonal(matrix: tf.Tensor, blocks: Blocks = (1, 1), precision: str = "float32") -> tf.Tensor:
     """The nearest orthogonal matrix of each block, approximately, with entries of Adam's size.
 
     Singular values become 0.7 to 1.2; the exact ones are not needed (Jordan et al. 2024).
@@ -174,6 +178,7 @@ def orthogonal(matrix: tf.Tensor, blocks: Blocks = (1, 1)) -> tf.Tensor:
     Args:
         matrix: float32 (rows, columns).
         blocks: the number of blocks one below another and side by side.
+        precision: precision of the matrix products.
     """
     n_rows, n_columns = blocks
     rows, columns = matrix.shape[0] // n_rows, matrix.shape[1] // n_columns
@@ -185,8 +190,8 @@ def orthogonal(matrix: tf.Tensor, blocks: Blocks = (1, 1)) -> tf.Tensor:
     x /= tf.sqrt(tf.reduce_sum(x * x, axis=(2, 3), keepdims=True)) + 1e-7
     a, b, c = _NEWTON_SCHULZ
     for _ in range(_ITERATIONS):
-        square = tf.matmul(x, x, transpose_b=True)
-        x = a * x + tf.matmul(b * square + c * tf.matmul(square, square), x)
+        square = matmul(x, x, precision, transpose_b=True)
+        x = a * x + matmul(b * square + c * matmul(square, square, precision), x, precision)
     x *= _ADAM_SIZE * math.sqrt(max(rows, columns))
     if turned:
         x = tf.linalg.matrix_transpose(x)

@@ -198,6 +198,7 @@ class Run:
                 adam_learning_rate=options.adam_learning_rate if uses_adam else None,
                 adam_variables=[name not in WORD_ROWS for name in names],
                 muon_blocks=[lstm_blocks(name) for name in names] if uses_muon else (),
+                precision=settings.precision,
             )
         # By their names in checkpoints.
         self.slots = {
