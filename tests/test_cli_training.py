@@ -54,7 +54,7 @@ def test_the_default_recipe_takes_the_precision_of_the_processor(text, monkeypat
                 "--train_prefix", text.training, "--preset", "tiny", "--n_epochs", "1",
                 "--n_train_tokens", "700", *more]  # fmt: skip
 
-    monkeypatch.setattr("bilm.core.matmul.fast_precision", lambda: "bfloat16")
+    monkeypatch.setattr("bilm.training.planning.fast_precision", lambda: "bfloat16")
     for name, more, expected in (
         ("default", (), "bfloat16"),
         ("original", ("--recipe", "original", "--batch_size", "32"), "float32"),
@@ -62,7 +62,7 @@ def test_the_default_recipe_takes_the_precision_of_the_processor(text, monkeypat
         assert main(arguments(name, *more)) == 0
         assert precision_of(str(text.folder / name)) == expected
     # On another processor, the run is still the same.
-    monkeypatch.setattr("bilm.core.matmul.fast_precision", lambda: "float32")
+    monkeypatch.setattr("bilm.training.planning.fast_precision", lambda: "float32")
     assert main(arguments("default")) == 0
 
 

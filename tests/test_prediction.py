@@ -388,6 +388,12 @@ def test_models_that_predict_no_words(small, tmp_path):
     with pytest.raises(InputError, match=message):
         bilm.dump_weights(made.folder, tmp_path / "x.hdf5", with_softmax=True, vocab_file=short)
     copy = shutil.copytree(made.folder, tmp_path / "copy")
+    words = [*VOCABULARY[:-1], "a\0b"]
+    (copy / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    message = r"words of a vocabulary must not have NUL characters, got 'a\\x00b'."
+    with pytest.raises(InputError, match=message):
+        bilm.dump_weights(copy, tmp_path / "x.hdf5", with_softmax=True)
+    assert not (tmp_path / "x.hdf5").exists()
     os.remove(copy / "vocab.txt")
     with pytest.raises(InputError, match=r"copy has no vocab.txt: the softmax is written with its"):
         bilm.dump_weights(copy, tmp_path / "x.hdf5", with_softmax=True)

@@ -72,9 +72,9 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.save_dir!r} must be a folder, it is a file.")
     import_tensorflow()
     join_workers(args.n_gpus)
-    from bilm.core.matmul import fast_precision
     from bilm.data.tokenized_text import read_record
     from bilm.files.checkpoints import holds_checkpoint
+    from bilm.training.planning import fast_precision
 
     options = override(_chosen_options(args), args)
     tokenizer = read_record(find_files(args.train_prefix)) or options.tokenizer

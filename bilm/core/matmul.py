@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from pathlib import Path
-
 import tensorflow as tf
 
 PRECISIONS = ("float32", "bfloat16")
-
-
-def fast_precision() -> str:
-    """ "bfloat16" if the processor multiplies it faster than float32 (AVX-512 BF16 or AMX, as Linux
-    reports them), otherwise "float32"."""
-    with contextlib.suppress(OSError):
-        found = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        if re.search(r"\b(avx512_bf16|amx_bf16)\b", found):
-            return "bfloat16"
-    return "float32"
 
 
 def matmul(

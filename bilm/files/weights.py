@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, shown
 from bilm.core.lstm import LSTMStack
 from bilm.core.weight_names import Weight
 from bilm.files.hdf5 import (
@@ -173,6 +173,8 @@ def save_hdf5(
 
 def write_words(file: h5py.File, words: Sequence[str]) -> None:
     """Write the vocabulary of a softmax, a word table or a token cache."""
+    if (wrong := next((word for word in words if "\0" in word), None)) is not None:
+        raise InputError(f"words of a vocabulary must not have NUL characters, got {shown(wrong)}.")
     file.create_dataset(VOCABULARY, data=list(words), dtype=h5py.string_dtype("utf-8"))
 
 
