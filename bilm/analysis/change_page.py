@@ -77,7 +77,7 @@ def _bars(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str]) -> 
 
 
 def _lines(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str], n_lines: int) -> str:
-    """The typical sentences of each cluster, those that grew first."""
+    """The typical sentences of each cluster; clusters that grew come first."""
     content = ""
     growth = uses.shares[1] - uses.shares[0]
     for cluster in sorted(range(len(names)), key=lambda k: -growth[k]):

@@ -153,7 +153,7 @@ def agreement_with_gold(
 ) -> list[LayerResult]:
     """How well the cosines of each layer, from `cosines`, agree with gold answers.
 
-    `thresholds` are those of the layers, such as the `best_threshold` of training pairs. None
+    `thresholds` has one for each layer, such as the `best_threshold` of training pairs. None
     takes, for each half of the pairs (even and odd numbers), the best threshold of the other half;
     the reported threshold is the best one for all pairs.
     """

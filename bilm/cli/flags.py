@@ -223,8 +223,8 @@ def require_free(args: argparse.Namespace, *paths: str | None) -> None:
 
 
 def require_free_files(args: argparse.Namespace, first: str, *others: str | None) -> None:
-    """`require_free` for the files of one result, of which the first is renamed into place last: if
-    it is missing, the others may stem from a killed run (`bilm.files.writing.atomic_write_all`).
+    """`require_free` for the files of one result. The first file is renamed into place last: if it
+    is missing, the others may stem from a killed run (`bilm.files.writing.atomic_write_all`).
     """
     require_free(args, first, *(others if args.force or os.path.exists(first) else ()))
 

@@ -206,7 +206,7 @@ class _Layer(NamedTuple):
     def backward(
         self, upstream: Sequence[tf.Tensor], saved: _Saved, weights: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """Gradients of inputs, c, h and the weights, from those of outputs, c and h."""
+        """Gradients of inputs, c, h and the weights, given the gradients of outputs, c and h."""
         d_outputs, d_c, d_h = upstream
         d_outputs = _transposed(d_outputs)
         kernel, *projection = [tf.cast(w, self.dtype) for w in _matrices(weights)]

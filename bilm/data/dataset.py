@@ -137,7 +137,7 @@ class LMDataset:
         return np.insert(text.vocabulary_ids[text.words], text.starts[1:], -1)
 
     def _is_its_corpus(self) -> bool:
-        """Whether the sentences are those of the files, and not of a subclass."""
+        """Whether the sentences come from the files, and not from a subclass."""
         own = ("get_sentence", "iter_batches", "iter_distinct")
         return all(getattr(type(self), name) is getattr(LMDataset, name) for name in own)
 

@@ -23,7 +23,7 @@ BOW_CHAR = 258
 EOW_CHAR = 259
 PAD_CHAR = 260
 
-# Characters per word, of which two are the marks of its begin and end.
+# Characters per word, including the marks of its begin and end.
 WORD_LENGTH = integer(3, MOST_CHARACTERS)
 
 BOS = "<S>"
@@ -73,8 +73,8 @@ def framed(
 
 
 def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
-    """The 0-based character ids of words: (len(words), max_word_length) uint16, of which 0..255 are
-    bytes, 256..259 marks, and 260 is padding.
+    """The 0-based character ids of words: (len(words), max_word_length) uint16. 0..255 are bytes,
+    256..259 marks, and 260 is padding.
 
     A word's bytes, at most `max_word_length - 2`, are between the marks for begin and end of word.
     `<S>` and `</S>` have the mark for begin or end of sentence instead of bytes, even if they are

@@ -1,6 +1,6 @@
 """Text files in ranges of lines, which can be read independently on any machine with the files.
 
-The lines are those of `read_lines`; a line's id is its 0-based number over all files, in the given
+Lines end as in `read_lines`; a line's id is its 0-based number over all files, in the given
 order. Ranges have about the same number of bytes, and depend on the files only. For a range of a
 compressed file, the text before it is decompressed as well.
 

@@ -181,7 +181,7 @@ def write_words(file: h5py.File, words: Sequence[str]) -> None:
 def require_shapes(
     path: PathLike, expected: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]
 ) -> None:
-    """Require that a file holds exactly the expected arrays; name those that differ."""
+    """Require that a file holds exactly the expected arrays; name the arrays that differ."""
     problems = []
     for name in [*expected, *sorted(set(stored) - set(expected))]:
         if name not in stored:

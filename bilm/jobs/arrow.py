@@ -115,7 +115,7 @@ def write_parquet(
     """Write a Parquet file with one row per sentence.
 
     Args:
-        settings: "shape" of a sentence's vectors, and those of `settings_metadata`.
+        settings: "shape" of a sentence's vectors, and the settings of `settings_metadata`.
         with_text, with_keys: whether there are columns `text` and `key`.
         group_bytes: most vectors and text of a row group; a larger sentence is a group.
     """

@@ -40,19 +40,18 @@ class ArgumentsError(InputError):
 
 
 class EmbeddedFile(NamedTuple):
-    """The result of a job: sentences in the file, and those of an interrupted job; repeated and
-    empty lines, left out because the sentence is the key; whether the file existed already."""
+    """The result of a job."""
 
-    n_sentences: int = 0
-    n_left: int = 0
-    n_repeated: int = 0
-    n_empty: int = 0
-    was_complete: bool = False
+    n_sentences: int = 0  # in the file
+    n_left: int = 0  # taken over from an interrupted job
+    n_repeated: int = 0  # repeated lines, left out because the sentence is the key
+    n_empty: int = 0  # empty lines, left out for the same reason
+    was_complete: bool = False  # the file existed; nothing was done
 
 
 def embed_file(text: PathLike, out: PathLike, model: ELMo, **settings: Any) -> EmbeddedFile:
-    """Write the vectors of a text; the arguments, and what it raises, are those of `EmbeddingJob`
-    and `EmbeddingJob.run`."""
+    """Write the vectors of a text. For the arguments and errors see `EmbeddingJob` and
+    `EmbeddingJob.run`."""
     return EmbeddingJob(text, out, **settings).run(model)
 
 

@@ -54,8 +54,8 @@ class Optimizer:
             first steps of rare rows larger.
         adam_learning_rate: rate of Adam and Muon; None trains all variables with Adagrad.
         adam_variables: for each variable, whether Adam or Muon trains it.
-        muon_blocks: for each variable, the matrices that it consists of, each of which Muon takes
-            alone; None: Adam trains it. Empty: all by Adam.
+        muon_blocks: for each variable, the numbers of blocks that Muon makes orthogonal, one below
+            another and side by side; None: Adam trains it. Empty: all by Adam.
         precision: precision of Muon's matrix products, "float32" or "bfloat16".
 
     `slots` holds each variable's state by TensorFlow 1's name in checkpoints: "Adagrad", or "Adam"

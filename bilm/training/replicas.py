@@ -228,7 +228,7 @@ class Replicas:
 
 
 def find_replicas(n_gpus: int = 1) -> Replicas:
-    """The devices for a run: `n_gpus` of this machine; with TF_CONFIG, those of all workers.
+    """The devices for a run: `n_gpus` of this machine; with TF_CONFIG, the devices of all workers.
 
     With TF_CONFIG, call it before TensorFlow is used for anything else; it waits for all workers.
 

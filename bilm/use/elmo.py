@@ -460,7 +460,7 @@ class PaddedVectors(NamedTuple):
 
 
 def _padded(results: list[np.ndarray], shape: tuple[int, ...]) -> PaddedVectors:
-    """Sentences in one array; `shape` is that of a token."""
+    """Sentences in one array; `shape` is the shape of a token's vectors."""
     lengths = np.array([vectors.shape[-2] for vectors in results], np.int64)
     longest = int(lengths.max(initial=0))
     together = np.zeros((len(results), *shape[:-1], longest, shape[-1]), np.float32)

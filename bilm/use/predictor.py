@@ -411,7 +411,7 @@ def likeliest_words(
 ) -> Likeliest:
     """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of the targets.
 
-    The other arguments are those of `full_cross_entropy`; the bias of excluded classes is NEVER.
+    For the other arguments see `full_cross_entropy`; the bias of excluded classes is NEVER.
     """
     logits = tf.matmul(hidden, W, transpose_b=True) + bias  # (n, classes)
     log_sum = tf.reduce_logsumexp(logits, axis=1)

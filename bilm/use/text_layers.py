@@ -102,7 +102,7 @@ def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedW
 
 
 def all_known(ids: tf.Tensor, words: tf.Tensor, message: str) -> tf.Tensor:
-    """`ids`, none of which may be 0; otherwise an error with a message and the first such words."""
+    """`ids`; if one of them is 0, an error with a message and the first such words."""
     unknown = tf.boolean_mask(words, ids == 0)
     if tf.executing_eagerly():
         if len(unknown):
