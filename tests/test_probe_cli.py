@@ -118,14 +118,16 @@ def test_senses(folder, tmp_path, capsys):
 
 def test_senses_by_prior(folder, tmp_path, capsys):
     out = tmp_path / "senses.json"
-    flags = ["--method", "prior", "--kappa", "0", "--centre", "none", "--out", str(out)]
+    flags = ["--method", "prior", "--kappa", "0", "--centre", "none", "--shrinkage", "2"]
+    flags += ["--out", str(out)]
     assert main(command(folder, *flags, train="uses.txt", test="uses.txt")) == 0
     lines = capsys.readouterr().out.splitlines()
     # Without the cosine, each word has its most frequent sense.
     assert lines[1].split()[-1] == "parameter" and lines[2].split()[-1] == "-"
     assert {tuple(line.split()[-4:]) for line in lines[3:]} == {("66.7", "66.7", "50.0", "0")}
     settings = json.loads(out.read_text(encoding="utf-8"))["settings"]
-    assert (settings["method"], settings["kappa"], settings["centre"]) == ("prior", 0, None)
+    given = [settings[name] for name in ("method", "kappa", "centre", "shrinkage")]
+    assert given == ["prior", 0, None, 2]
 
 
 @pytest.mark.parametrize(

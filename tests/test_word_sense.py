@@ -18,6 +18,7 @@ from bilm.analysis import (
     sense_table,
     with_static,
 )
+from bilm.analysis.occurrences import unit
 from bilm.core.errors import InputError
 from tests.small_models import write_small_model
 
@@ -73,16 +74,17 @@ def test_the_nearest_mean_is_not_the_nearest_use():
     assert by_mean == ["money", "money"]
 
 
-def test_the_mean_is_taken_from_the_vectors_first():
+def test_a_mean_is_taken_from_the_vectors_first():
+    """The training uses of the bank are at a and b, their mean is at (13, 10)."""
     a, b = (10.0, 11.0), (16.0, 9.0)
     train = uses(("bank", a, "a"), ("bank", b, "b"), ("oak", (0, 0), "c"))
     test = uses(("bank", (11, 9), None))
     by_centre = {
         centre: nearest_sense(train, test, 0, SenseSettings(centre=centre)).senses[0]
-        for centre in ("all", None)
+        for centre in ("all", "word", None)
     }
-    # Angles as seen from (8.7, 6.7), and from the origin.
-    assert by_centre == {"all": "b", None: "a"}
+    # Angles as seen from (8.7, 6.7), from (13, 10), and from the origin.
+    assert by_centre == {"all": "b", "word": "a", None: "a"}
 
 
 def test_of_equals_the_more_frequent_sense_is_taken():
@@ -180,6 +182,20 @@ def test_the_prior_and_the_cosine_add_up():
         assert found.senses == [sense] and found.parameter == kappa
 
 
+def test_means_are_shrunk_to_that_of_the_word():
+    """Of 2 uses east and 1 north, the word's mean is (2/3, 1/3). With m = 3 the mean of east is
+    (4, 1), that of north (2, 2), both before scaling.
+    """
+    train = uses(("w", EAST, "east"), ("w", EAST, "east"), ("w", NORTH, "north"))
+    limit = unit(np.array([(4.0, 1)])) + unit(np.array([(2.0, 2)]))
+    for shrinkage, x, sense in ((3, 0.01, "north"), (3, -0.01, "east"), (0, 0.01, "east")):
+        test = uses(("w", tuple(limit[0] + [-x, x]), None))
+        # With so large a kappa, frequencies do not count.
+        for method in ("mean", "prior"):
+            settings = SenseSettings(method, None, shrinkage=shrinkage, kappa=1e6)
+            assert nearest_sense(train, test, 0, settings).senses == [sense]
+
+
 def test_votes_are_weighted_by_the_cosine():
     near, far = (0.99, 0.14), (0.5, 0.87)
     train = uses(("w", near, "one"), ("w", far, "two"), ("w", far, "two"), ("w", WEST, "two"))
@@ -254,10 +270,12 @@ def test_the_context_does_not_see_the_word(tmp_path):
         (lambda: nearest_sense(TRAIN, TRAIN, 0, SenseSettings("median")),
          "method must be one of 'use', 'votes', 'mean', 'prior', got 'median'."),
         (lambda: sense_table(TRAIN, TRAIN, SenseSettings(centre="zero")),
-         "centre must be 'all' or None, got 'zero'."),
+         "centre must be one of 'all', 'word', None, got 'zero'."),
         (lambda: first_sense(TRAIN, TRAIN, unseen="any"),
          "unseen must be 'similar' or None, got 'any'."),
         (lambda: SenseSettings(kappa=-1), "kappa must be a finite number >= 0, got -1."),
+        (lambda: SenseSettings(shrinkage=np.nan),
+         "shrinkage must be a finite number >= 0, got nan."),
     ],
 )  # fmt: skip
 def test_wrong_arguments(call, message):

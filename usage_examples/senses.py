@@ -47,14 +47,16 @@ def main(argv: Sequence[str] | None = None) -> None:
             f"--method {'|'.join(METHODS)}": "use: the nearest use; votes: the nearest uses; mean: "
             "the nearest mean of a sense; prior: log frequency of a sense + kappa * cosine with "
             "its mean (default: mean)",
-            "--centre all|none": "subtract the mean of all uses from the vectors, or nothing "
-            "(default: all)",
+            "--centre all|word|none": "subtract from the vectors the mean of all uses, of the "
+            "word's uses, or nothing (default: all)",
             "--pos POS ...": "use only these parts of speech, such as VERB",
             "--format text|json": "format of the results",
             "--picture FILE": "picture of the table to write: .png or .svg",
         },
     )
-    parser.set_defaults(method="mean", centre="all", format="text")
+    shrinkage = "mean and prior: add X uses at the mean of the word to each sense (default: 0)"
+    flags.add(parser, {"--shrinkage X": shrinkage}, type=float)
+    parser.set_defaults(method="mean", centre="all", shrinkage=0.0, format="text")
     args = parser.parse_args(argv)
     try:
         if args.picture is not None:
@@ -109,7 +111,7 @@ def report(
     rows = sense_table(
         uses,
         asked,
-        SenseSettings(args.method, centre, unseen=None),
+        SenseSettings(args.method, centre, unseen=None, shrinkage=args.shrinkage),
         static=static,
         words=(train[1], test[1]),
         kinds=[word.rpartition("/")[2] for word in test[1]],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bilm.analysis.static_vectors import StaticVectors
 
 METHODS = ("use", "votes", "mean", "prior")
-CENTRES = ("all", None)
+CENTRES = ("all", "word", None)
 UNSEEN = ("similar", None)
 WINDOW = 10
 """Tokens on either side whose mean static vector is the static context."""
@@ -52,9 +52,12 @@ class SenseSettings:
             among the nearest uses, weighted by cosine; "mean": the sense whose mean vector is
             nearest, as in the paper; "prior": the highest log(n_s + 1) + kappa cos(v, mean_s), for
             a sense s with n_s training uses; kappa 0 is the most frequent sense.
-        centre: subtract the mean of "all" training uses, or nothing (None).
+        centre: subtract the mean of "all" training uses, of those of the same "word", or nothing
+            (None).
         unseen: a word without training uses is treated as the training word whose layer 0, which
             sees its spelling only, is nearest ("similar"), or gets no sense (None).
+        shrinkage: of "mean" and "prior": the mean of a sense is that of its n_s uses and of this
+            many more uses at the mean of the word.
         kappa, neighbours: of "prior" and "votes"; None chooses the best of `KAPPAS` or
             `NEIGHBOURS` by cross-validation on the training uses.
     """
@@ -62,13 +65,14 @@ class SenseSettings:
     method: str = "use"
     centre: str | None = "all"
     unseen: str | None = "similar"
+    shrinkage: float = 0.0
     kappa: float | None = None
     neighbours: int | None = None
 
     def __post_init__(self) -> None:
         for name, choices in {"method": METHODS, "centre": CENTRES, "unseen": UNSEEN}.items():
             require(one_of(choices), **{name: getattr(self, name)})
-        require(real(0), kappa=self.kappa or 0)
+        require(real(0), kappa=self.kappa or 0, shrinkage=self.shrinkage)
         require_at_least(1, neighbours=self.neighbours)
 
 
@@ -274,23 +278,21 @@ class _SenseFinder:
 
     def senses(self, blocks: Blocks) -> SenseResult:
         """The sense of each test use."""
-        sides = []
-        for pair in blocks:
-            mean = pair[0].mean(axis=0) if self._settings.centre else 0
-            # Products of the joined vectors are mean cosines of the blocks.
-            sides.append([unit(uses - mean) / len(blocks) ** 0.5 for uses in pair])
-        train, test = (np.concatenate(side, axis=1) for side in zip(*sides, strict=True))
-        method, grid = self._settings.method, self._grid(train)
+        how = self._settings
+        if how.centre != "word":
+            blocks = [_joined(blocks, how.centre is not None)]
+        grid = self._grid(blocks)
         senses = np.full(len(self._seen), None)
         for word, rows in self._test.items():
             if word in self._train:
                 own = self._train[word]
                 names, ranks = _ranked(self._labels[own])
-                senses[rows] = names[_best(_scores(train[own], test[rows], ranks, method, grid))[0]]
-        parameter = grid[0] if method in ("prior", "votes") else None
+                compared = [(train[own], test[rows]) for train, test in blocks]
+                senses[rows] = names[_best(_scores(compared, ranks, how, grid))[0]]
+        parameter = grid[0] if how.method in ("prior", "votes") else None
         return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, parameter)
 
-    def _grid(self, vectors: np.ndarray) -> Sequence[float]:
+    def _grid(self, blocks: Blocks) -> Sequence[float]:
         """Kappa or the number of neighbours; if not given, the one with the highest accuracy on
         held-out folds of the training uses.
         """
@@ -306,25 +308,38 @@ class _SenseFinder:
             asked, known = own[folds[own] == fold], own[folds[own] != fold]
             names, ranks = _ranked(self._labels[known])
             if len(asked) and len(names) > 1:
-                scores = _scores(vectors[known], vectors[asked], ranks, how.method, grid)
-                right += (names[_best(scores)] == self._labels[asked]).sum(axis=1)
+                compared = [(train[known], train[asked]) for train, _ in blocks]
+                best = _best(_scores(compared, ranks, how, grid))
+                right += (names[best] == self._labels[asked]).sum(axis=1)
         return (grid[int(np.argmax(right))],)
 
 
+def _joined(blocks: Blocks, centred: bool) -> tuple[np.ndarray, np.ndarray]:
+    """One block whose products are mean cosines of the blocks, less the mean of the first side."""
+    sides = []
+    for pair in blocks:
+        mean = pair[0].mean(axis=0) if centred else 0
+        sides.append([unit(uses - mean) / len(blocks) ** 0.5 for uses in pair])
+    known, asked = (np.concatenate(side, axis=1) for side in zip(*sides, strict=True))
+    return known, asked
+
+
 def _scores(
-    known: np.ndarray, asked: np.ndarray, ranks: np.ndarray, method: str, grid: Sequence[float]
+    blocks: Blocks, ranks: np.ndarray, how: SenseSettings, grid: Sequence[float]
 ) -> np.ndarray:
     """Compare uses with the training uses of their word, whose senses have these ranks.
 
     Returns:
         a score for each parameter of the grid, asked use and sense: (parameters, m, senses).
     """
+    known, asked = _joined(blocks, how.centre == "word")
     counts = np.bincount(ranks)
-    if method in ("mean", "prior"):
-        means = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
-        cosines = (unit(asked) @ unit(means).T)[np.newaxis]
+    if how.method in ("mean", "prior"):
+        sums = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
+        means = unit(sums + how.shrinkage * known.mean(axis=0))
+        cosines = (unit(asked) @ means.T)[np.newaxis]
         kappas = np.reshape(grid, (-1, 1, 1))
-        return cosines if method == "mean" else np.log(counts + 1) + kappas * cosines
+        return cosines if how.method == "mean" else np.log(counts + 1) + kappas * cosines
     cosines = asked @ known.T  # (m, n)
     # Among equally near uses, those of frequent senses come first.
     by_rank = np.argsort(ranks, kind="stable")

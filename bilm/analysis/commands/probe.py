@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _TAGS, _SENSES = "tags", "senses"
 _OF_TAGS = ("sizes", "seeds")
-_OF_SENSES = ("method", "centre", "kappa", "neighbours")
+_OF_SENSES = ("method", "centre", "shrinkage", "kappa", "neighbours")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,14 +82,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--method use|votes|mean|prior": "use: the nearest training use; votes: the nearest "
             "uses, weighted by cosine; mean: the nearest mean of a sense, as in the paper; prior: "
             "log frequency of a sense + kappa * cosine with its mean (default: use)",
-            "--centre all|none": "subtract the mean of all uses from the vectors, or nothing "
-            "(default: all)",
+            "--centre all|word|none": "subtract from the vectors the mean of all uses, of the "
+            "word's uses, or nothing (default: all)",
             "--neighbours N": "votes: number of uses (default: chosen by cross-validation)",
         },
     )
-    kappa = {"--kappa X": "prior: weight of the cosine (default: chosen by cross-validation)"}
-    number = flags.value(float, "must be a number >= 0", lambda x: 0 <= x < math.inf)
-    flags.add(senses, kappa, type=number)
+    flags.add(
+        senses,
+        {
+            "--shrinkage X": "mean and prior: add X uses at the mean of the word to each sense "
+            "(default: 0)",
+            "--kappa X": "prior: weight of the cosine (default: chosen by cross-validation)",
+        },
+        type=flags.value(float, "must be a number >= 0", lambda x: 0 <= x < math.inf),
+    )
     flags.add(
         parser.add_argument_group("results"),
         {
