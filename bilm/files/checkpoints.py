@@ -25,7 +25,14 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError
 from bilm.core.weight_names import Weight
-from bilm.files.reading import OPTIONS_FILE, PathLike, read_json_object, require_file, require_path
+from bilm.files.reading import (
+    OPTIONS_FILE,
+    VOCABULARY_FILE,
+    PathLike,
+    read_json_object,
+    require_file,
+    require_path,
+)
 from bilm.files.weights import require_shapes
 from bilm.files.writing import atomic_write, flush_to_disk
 
@@ -39,6 +46,9 @@ STEP, PERPLEXITY, OURS = "global_step", "train_perplexity", "bilm/"
 SUFFIXES = (".data-00000-of-00001", ".index")
 _NAME = re.compile(r"model\.ckpt-(0|[1-9]\d*)")
 _TEMPORARY = ".model.ckpt-"
+# Temporary names of `atomic_write` for the other files of a run.
+_FILES = (STATE_FILE, OPTIONS_FILE, VOCABULARY_FILE, "train_log.jsonl")
+_TEMPORARY_FILES = tuple(f".{name}.{8 * '[0-9a-f]'}.tmp" for name in _FILES)
 
 # What TensorFlow's checkpoint reader raises, depending on the damage.
 _DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
@@ -238,8 +248,9 @@ def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
 
 
 def _remove_temporaries(folder: PathLike) -> None:
-    for left in Path(folder).glob(f"{_TEMPORARY}*"):
-        left.unlink(missing_ok=True)
+    for pattern in (f"{_TEMPORARY}*", *_TEMPORARY_FILES):
+        for left in Path(folder).glob(pattern):
+            left.unlink(missing_ok=True)
 
 
 def _keep_only(folder: Path, names: Sequence[str]) -> None:
