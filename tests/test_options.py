@@ -299,7 +299,7 @@ def test_the_default_recipe():
         assert (values["optimizer"], values["softmax_bias"]) == ("muon", "unigram")
         assert values["softmax_weights"] == "cooccurrence"
         assert (values["schedule"], values["warmup_steps"]) == ("linear", 200)
-        assert (values["learning_rate"], values["initial_accumulator"]) == (0.1, 0.001)
+        assert (values["learning_rate"], values["initial_accumulator"]) == (0.1, 0.01)
         assert values["reset_rate"] == 1.0
         assert Options.from_dict(values, training=True).training_dict() == values
 

@@ -64,7 +64,8 @@ def cooccurrence_rows(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray:
 
     The entry of a word and a context, one of the first 10,000 words of the vocabulary on the left
     or on the right, is max(0, log p(word, context) / (p(word) p(context)^0.75)), with neighbours
-    at distance d counted 1 / d times. The rows are U sqrt(S) of its decomposition U S V^T.
+    at distance d counted 1 / d times. The vectors are the rows of U sqrt(S) of its singular value
+    decomposition U S V^T, scaled to length 1.
 
     Args:
         ids: int32 (n,), a text, -1 between sentences.
@@ -101,7 +102,8 @@ def cooccurrence_rows(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray:
         (n_words, 2 * n_contexts),
     )
     rows = _scaled_left_vectors(matrix, dim)
-    return rows / np.sqrt(np.mean(np.sum(rows**2, axis=1)) + 1e-12)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(lengths, 1e-6)
 
 
 def _scaled_left_vectors(matrix: tf.SparseTensor, dim: int) -> np.ndarray:
