@@ -38,7 +38,8 @@ def test_train_prints_the_model_and_shows_progress(text, capsys):
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("trained 4 steps; the model is ")
-    assert "step 4/4  epoch 2  " in captured.err and "(sampled)" in captured.err
+    assert "step 4/4  perplexity " in captured.err and "(sampled)" in captured.err
+    assert "  epoch 2\n" in captured.err
     assert f"bilm test --save_dir '{save_dir}' --test_prefix HELDOUT\n" in captured.err
 
 

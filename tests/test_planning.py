@@ -47,6 +47,7 @@ def test_what_is_not_a_duration(text):
         (5_000_000, {}, 3, 0.1),
         (100_000_000, {}, 1, 0.0),
         (1_000_000, {"n_epochs": 2}, 2, 0.0),
+        (1_000_000, {"n_steps": 4500}, None, 0.0),  # 2.9 passes
         (1_000_000, {"n_epochs": 2, "dropout": 0.3}, 2, 0.3),
         (64_000, {"n_steps": 500}, None, 0.1),  # of 640 tokens: five passes
     ],
