@@ -225,7 +225,7 @@ def test_workers_with_other_commands_are_refused(whole, tmp_path):
     assert codes == [1, 1]
     for each in said:
         assert "learning_rate is 0.2 for worker 0, 0.1 for worker 1" in each
-    assert not (tmp_path / "run").exists()
+    assert not list(tmp_path.glob("run/*"))  # an empty folder may be left
 
 
 def test_a_full_disk_of_the_chief_stops_both(whole, tmp_path):

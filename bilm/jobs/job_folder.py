@@ -126,7 +126,8 @@ class JobFolder:
 
     def __exit__(self, *_: object) -> None:
         with self._lock, contextlib.suppress(OSError):
-            if self.is_over or not os.listdir(self.pieces):
+            # Temporary files of processes that died are hidden.
+            if self.is_over or not glob.glob("*", root_dir=self.pieces):
                 self._remove()
 
 

@@ -136,7 +136,7 @@ def embed(
         embedder.threads, embedder.text_column = cpus, "text"
         arguments = embedder, os.path.abspath(folder.pieces), os.getcwd()
         writer = RangeWriter(*arguments)
-        missing = [one for one in ranges if not os.path.exists(writer.path(one))]
+        missing = [one for one in ranges if not writer.is_done(one)]
         if missing:
             with _connected(workers, cpus, address):
                 actor_class = ray.remote(RangeWriter).options(num_cpus=cpus)
@@ -182,6 +182,15 @@ class RangeWriter:
     def path(self, text_range: TextRange) -> str:
         """The file of a range."""
         return os.path.join(self._folder, f"part-{text_range.number:06d}.parquet")
+
+    def is_done(self, text_range: TextRange) -> bool:
+        """Whether a range has its file, with all lines."""
+        parquet, arrow = import_pyarrow("pyarrow.parquet"), import_pyarrow()
+        try:
+            with parquet.ParquetFile(self.path(text_range)) as file:
+                return bool(file.metadata.num_rows == text_range.n_lines)
+        except (OSError, arrow.ArrowException):
+            return False
 
     def write(self, text_range: TextRange) -> None:
         """Compute a range and write its file; errors of the disk name the machine."""
