@@ -127,7 +127,8 @@ class JobFolder:
     def __exit__(self, *_: object) -> None:
         with self._lock, contextlib.suppress(OSError):
             # Temporary files of processes that died are hidden.
-            if self.is_over or not glob.glob("*", root_dir=self.pieces):
+            is_empty = os.path.isdir(self.pieces) and not glob.glob("*", root_dir=self.pieces)
+            if self.is_over or is_empty:
                 self._remove()
 
 
