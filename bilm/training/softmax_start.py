@@ -40,7 +40,8 @@ def softmax_start(options: Options, data: Any, replicas: Replicas) -> SoftmaxSta
     uses_rows, uses_bias = options.softmax_weights != "normal", options.softmax_bias != "zeros"
     if not (uses_rows or uses_bias):
         return SoftmaxStart()
-    counts = data.word_counts() if hasattr(data, "word_counts") else None
+    can_count = hasattr(data, "word_counts") and hasattr(data, "first_ids")
+    counts = data.word_counts() if can_count else None
     if counts is None:
         logger.warning("the data cannot count its words: the softmax starts without their counts")
         return SoftmaxStart()
