@@ -18,7 +18,7 @@ from typing import NamedTuple
 PROCESSES = 2
 MINUTES = 30  # for one file
 # The files that take longest start first.
-FIRST = "faulty_files faulty_training docs usage_examples run_resume export devices".split()
+FIRST = "devices docs ray faulty_files tasks run_resume training_kinds faulty_training".split()
 PYTEST = [sys.executable, "-m", "pytest", "-m", "slow", "-n", "0"]
 
 

@@ -26,17 +26,11 @@ KINDS = {
         "short_words_261",
         {"sample_softmax": True, "dropout": 0.3, "reset_rate": 0.5},
     ),
-    "words, sampled": ("words", {"sample_softmax": True, "reset_rate": 0.5}),
     "words, tied, one direction": (
         "one_direction_one_layer_words",
         {"sample_softmax": True, "share_embedding_softmax": True, "all_clip_norm_val": 0.5},
     ),
 }
-
-
-@pytest.fixture(params=KINDS)
-def job(request, tmp_path):
-    return make_job(tmp_path, *KINDS[request.param])
 
 
 def make_job(tmp_path, kind, changes):
@@ -84,24 +78,28 @@ def assert_same(checkpoint, other):
     assert mine == theirs
 
 
-def test_two_devices_are_one_with_twice_the_rows(job, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_devices_are_one_with_twice_the_rows(kind, tmp_path):
+    job = make_job(tmp_path, *KINDS[kind])
     one = as_one(job, tmp_path / "one")
     two = result(start(job | {"save_dir": str(tmp_path / "two"), "n_gpus": 2}))
     assert_close(two, result(one))
+    if "dropout" not in kind:
+        return  # one kind resumes
     pieces = job | {"save_dir": str(tmp_path / "pieces"), "n_gpus": 2}
     stopped = result(start(pieces | {"stop": 2}))[0]
     assert_same(result(start(pieces | {"checkpoint": stopped}))[0], two[0])
 
 
 def test_a_process_trains_one_network_after_the_other_on_the_same_devices(tmp_path):
-    job = make_job(tmp_path, *KINDS["words, sampled"]) | {"n_gpus": 2}
+    job = make_job(tmp_path, *"words", {"sample_softmax": True, "reset_rate": 0.5}) | {"n_gpus": 2}
     alone = start(job | {"save_dir": str(tmp_path / "alone")})
     smaller = small_options(lstm={"dim": 6, "projection_dim": 3, "n_layers": 1})
     second = start(job | {"save_dir": str(tmp_path / "second"), "first": smaller})
     assert_same(result(second)[0], result(alone)[0])
 
 
-@pytest.mark.parametrize("kind", ["characters, sampled, dropout", "words, tied, one direction"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_are_one_with_the_rows_of_both(kind, tmp_path):
     job = make_job(tmp_path, *KINDS[kind])
     one = as_one(job, tmp_path / "one", joined=2)
@@ -116,6 +114,8 @@ def test_two_processes_are_one_with_the_rows_of_both(kind, tmp_path):
     } or "model.ckpt-3.index" not in names  # fmt: skip
     log = (tmp_path / "two" / "train_log.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in log] == [1, 3, 6, 6]
+    if "dropout" not in kind:
+        return
     pieces = job | {"save_dir": str(tmp_path / "pieces")}
     stopped = [result(process) for process in start_two(pieces | {"stop": 2})]
     places = read_run_state(stopped[0][0]).iterator_state
@@ -136,7 +136,7 @@ def test_a_model_to_begin_with_and_a_schedule_on_two_devices(tmp_path):
 
 
 def test_another_number_of_workers_goes_on_with_the_shard(tmp_path):
-    job = make_job(tmp_path, *KINDS["words, sampled"])
+    job = make_job(tmp_path, *"words", {"sample_softmax": True, "reset_rate": 0.5})
     two = [result(p) for p in start_two(job | {"save_dir": str(tmp_path / "two"), "stop": 2})]
     load = min(place.shard for place in read_run_state(two[0][0]).iterator_state)
     more = {"checkpoint": two[0][0], "stop": 3}

@@ -63,19 +63,28 @@ def test_the_original_recipe_leaves_nothing_open():
     assert choose_length(options, 640) == options
 
 
-@pytest.mark.slow
 def test_a_budget_of_time_gives_the_number_of_steps(tmp_path):
-    """The schedule ends at the last step, and options.json has the number of steps."""
+    """The schedule ends at the last step, options.json has the number of steps, and a resumed run
+    keeps it."""
     corpus = write_corpus(tmp_path)
     options = small_options(schedule="linear") | {"n_epochs": None}
     del options["n_train_tokens"]
 
-    record = train(options, corpus.data(options, shuffle_on_load=True), tmp_path, time_limit="2min")
-    stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
-    assert stored["n_steps"] == record.n_steps >= 20
-    lines = (tmp_path / "log" / "train_log.jsonl").read_text("utf-8").splitlines()
-    rates = [json.loads(line)["learning_rate"] for line in lines]
-    assert rates[-1] == pytest.approx(0.2 / record.n_steps)
+    def run(options, *checkpoint, stop):
+        data = corpus.data(options, shuffle_on_load=True)
+        settings = {"time_limit": "10min", "progress": lambda event: event.step == stop}
+        record = train(options, data, tmp_path, *checkpoint, **settings)
+        stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
+        lines = (tmp_path / "log" / "train_log.jsonl").read_text("utf-8").splitlines()
+        return record.checkpoint, stored, [json.loads(line) for line in lines][-1]
+
+    checkpoint, stored, last = run(options, stop=100)
+    n_steps = stored["n_steps"]
+    assert n_steps >= 1000
+    assert last["step"] == 100 and last["learning_rate"] == pytest.approx(0.2 * (1 - 99 / n_steps))
+    _, again, last = run(stored, checkpoint, stop=200)
+    assert again == stored
+    assert last["step"] == 200 and last["learning_rate"] == pytest.approx(0.2 * (1 - 199 / n_steps))
 
 
 def test_a_budget_that_is_too_short(tmp_path):
@@ -106,7 +115,7 @@ def test_the_bias_starts_at_unigram_frequencies(tmp_path):
 @pytest.mark.slow
 def test_a_timed_run_resumes_with_its_number_of_steps(tmp_path: Path, capsys):
     text = make_text(tmp_path)
-    arguments = train_arguments(text, str(tmp_path / "model"), "--batch_size=4", "--time=2min")
+    arguments = train_arguments(text, str(tmp_path / "model"), "--batch_size=4", "--time=45s")
     assert main(arguments) == 0
     stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
     capsys.readouterr()
