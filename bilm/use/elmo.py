@@ -39,6 +39,8 @@ from bilm.use.word_vectors import WordSource, find_words, open_if_given
 Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
 # An array of a given shape to write into: in memory, or on a disk.
 NewArray = Callable[[tuple[int, ...]], Any]
+# The files of a `Pretrained` that not every class uses, and the classes that use them.
+_USED_BY = {"softmax_file": "Predictor", "embedding_weight_file": "ELMo and ELMoEmbedding"}
 
 
 class Pretrained(NamedTuple):
@@ -72,13 +74,16 @@ class Pretrained(NamedTuple):
     softmax_file: PathLike | None = None
 
     @classmethod
-    def of(cls, source: ModelSource | Pretrained, **settings: Any) -> Pretrained:
-        """`source` with settings; a `Pretrained` already includes them, so none may be given."""
+    def of(cls, source: ModelSource | Pretrained, unused: str, **settings: Any) -> Pretrained:
+        """`source` with settings; a `Pretrained` already includes them, so none may be given. The
+        caller does not use the file `unused`, so it must not be given either."""
         if not isinstance(source, Pretrained):
-            return cls(source, **settings)
+            source, settings = cls(source, **settings), {}
         for name, value in settings.items():
             if value != cls._field_defaults.get(name):
                 raise InputError(f"{name} must be set in the Pretrained, got {shown(value)}.")
+        if (file := getattr(source, unused)) is not None:
+            raise InputError(f"{unused} is used by {_USED_BY[unused]} only, got {shown(file)}.")
         return source
 
     def absolute(self) -> Pretrained:
@@ -140,7 +145,7 @@ class ELMo:
             InputError: a file is not valid, or files do not fit each other.
             ConnectionError: a model cannot be downloaded.
         """
-        model = Pretrained.of(source, **settings)
+        model = Pretrained.of(source, "softmax_file", **settings)
         with open_model(model.source, weights_only=True) as files:
             options = files.read_options()
             with (

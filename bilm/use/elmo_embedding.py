@@ -148,20 +148,19 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         Raises:
             FileNotFoundError, InputError, ConnectionError: as for `ELMo.from_pretrained`.
         """
-        if isinstance(source, Pretrained):
-            settings = source._asdict() | settings
-            source = settings.pop("source")
-            settings.pop("softmax_file")  # for a `Predictor` only
-        vocab_file = settings.pop("vocab_file", None)
-        table_file = settings.pop("embedding_weight_file", None)
+        given = {name: settings.pop(name) for name in Pretrained._fields if name in settings}
+        model = Pretrained.of(source, "softmax_file", **given)
+        settings |= {"precision": model.precision, "warm_up": model.warm_up}
         with (
-            open_model(source, weights_only=True) as files,
+            open_model(model.source, weights_only=True) as files,
             open_weights(files.weights) as weights,
-            open_if_given(table_file) as table,
+            open_if_given(model.embedding_weight_file) as table,
         ):
             options = files.read_options()
-            words = find_words(options, weights, table, vocab_file, files.vocabulary).config()
-            return cls(options, weights, embedding_weight_file=table, words=words, **settings)
+            words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
+            return cls(
+                options, weights, embedding_weight_file=table, words=words.config(), **settings
+            )
 
     def _warm_up(self, sentences: Sequence[Sequence[str]]) -> None:
         self.word_vectors.require_words()

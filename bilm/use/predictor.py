@@ -179,7 +179,7 @@ class Predictor:
                 vocabulary is missing.
             ConnectionError: a model cannot be downloaded.
         """
-        model = Pretrained.of(source, **settings)
+        model = Pretrained.of(source, "embedding_weight_file", **settings)
         with open_model(model.source, with_softmax=model.softmax_file is None) as files:
             load = _load_checkpoint if files.is_checkpoint else _load_weights
             language_model, vocabulary = load(files, model)

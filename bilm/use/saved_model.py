@@ -68,7 +68,7 @@ def export_saved_model(
         InputError: a file is not valid, the mix does not fit, or `folder` exists.
         OSError: the disk is full or fails.
     """
-    model = Pretrained.of(source, **settings)
+    model = Pretrained.of(source, "softmax_file", **settings)
     with folder_in_place(folder, _FILES if overwrite else ()) as temporary:
         elmo = ELMoEmbedding.from_pretrained(model, layers="average")
         elmo.word_vectors.require_words()

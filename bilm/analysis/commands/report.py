@@ -112,7 +112,7 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
             sentences,
             ", ".join(args.text),
             human_text(facts),
-            predictor=word_job.predictor_of(model),
+            predictor=word_job.predictor_of(model._replace(embedding_weight_file=None)),
             counts=counts,
             trained=facts.get("training") or facts.get("trained"),
             measurements=measurements,
