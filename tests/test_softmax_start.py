@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -75,13 +77,18 @@ def test_a_run_starts_with_the_rows(tmp_path, shuffle):
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
 
 
-def test_data_that_cannot_count_their_words(tmp_path, caplog):
+@pytest.mark.parametrize("names", [["iter_batches"], ["iter_batches", "word_counts"]])
+def test_own_data_that_cannot_list_words_start_with_random_rows(tmp_path, caplog, names):
     corpus = write_corpus(tmp_path)
-    options = small_options(softmax_weights="cooccurrence", n_steps=2)
+    options = small_options(softmax_weights="cooccurrence", softmax_bias="unigram", n_steps=2)
+    options["learning_rate"] = 1e-30
     data = corpus.data(options)
+    own = SimpleNamespace(**{name: getattr(data, name) for name in names})
 
-    class Batches:
-        iter_batches = staticmethod(data.iter_batches)
-
-    train(options, Batches(), tmp_path)
+    record = train(options, own, tmp_path)
     assert "the softmax starts without their counts" in caplog.text
+    saved = tf.train.load_checkpoint(record.checkpoint)
+    weights, bias = (saved.get_tensor(f"lm/softmax/{name}") for name in "Wb")
+    assert np.abs(bias).max() < 1e-20 and len(np.unique(weights)) > 0.9 * weights.size
+    # Co-occurrences give rows of length 1.
+    assert not np.allclose(np.linalg.norm(weights, axis=1), 1, atol=0.1)

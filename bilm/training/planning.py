@@ -155,7 +155,7 @@ def _word_counts(data: Any, name: str) -> tuple[Any, float | None]:
     counts = data.word_counts(_SAMPLED_TOKENS) if hasattr(data, "word_counts") else None
     if counts is None:
         return None, None
-    unknown = data.unknown_share(_SAMPLED_TOKENS)
-    if warning := unknown_warning(unknown, name):
+    unknown = data.unknown_share(_SAMPLED_TOKENS) if hasattr(data, "unknown_share") else None
+    if unknown is not None and (warning := unknown_warning(unknown, name)):
         logger.warning("%s", warning)
     return counts, unknown
