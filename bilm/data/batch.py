@@ -331,9 +331,8 @@ def _cut(
 
 
 def _number_distinct(rows: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Number rows of a table by their first occurrence: the distinct rows, (distinct,), and the
-    index in them of each entry of `rows`, (n,) int32. So a resumed run, whose table may be in
-    another order, makes bit-identical batches."""
+    """Rows of a table in the order of their first occurrence, (distinct,), and the index in them of
+    each entry of `rows`, (n,) int32. So batches do not depend on the order of the table."""
     positions = np.arange(len(rows))
     first = np.empty(n_rows, np.int64)
     first[rows[::-1]] = positions[::-1]  # NumPy keeps the last of repeated assignments

@@ -155,11 +155,7 @@ def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     return tuple(tokens), position
 
 
-# Warm-up text
-#
-# With `reset_rate` 0, as in the original program, training starts from zero states only once per
-# row, but in use every text starts from them. Instead, such a model can start from the mean of its
-# states after reading a warm-up text. They are computed once and are the same for every sentence.
+# Warm-up text: every sentence starts from the mean of the states after reading it
 
 # A file with one sentence per line, or sentences: text that is split on white space, or tokens.
 WarmUpText = PathLike | Iterable[str | Sequence[str]]

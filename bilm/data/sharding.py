@@ -49,7 +49,7 @@ Item = TypeVar("Item")
 
 
 class ShardedPart(NamedTuple):
-    """The training or held-out text of a split corpus: the glob of its files, and its size."""
+    """The training or held-out text of a split corpus; `pattern` is the glob of its files."""
 
     pattern: str
     n_files: int
@@ -193,17 +193,14 @@ def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int, 
 
 
 def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterator[str]:
-    """The lines of files one after the other, each with a newline at its end."""
+    """The lines of files, each with a newline at its end."""
     files_read = read_files(files, doing, progress)
     return (f"{line}\n" for _, lines in files_read for line in lines)
 
 
 def _scatter(lines: Iterable[str], parts: Sequence[_PartWriter], seed: int) -> None:
-    """Write every sentence to a bucket of one of the parts.
-
-    The held-out sentences (`parts[1]`) are a random sample of exactly the planned size (Knuth, The
-    Art of Computer Programming, section 3.4.2, algorithm S).
-    """
+    """Write every sentence to a bucket of one of the parts; `parts[1]`, the held-out text, is a
+    random sample of exactly the planned size (Knuth, TAOCP, section 3.4.2, algorithm S)."""
     draw = random.Random(f"{seed} sample").random
     deals = [part.deal() for part in parts]
     left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))

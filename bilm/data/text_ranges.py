@@ -1,8 +1,7 @@
 """Text files in ranges of lines, which can be read independently on any machine with the files.
 
-Lines end as in `read_lines`; a line's id is its 0-based number over all files, in the given
-order. Ranges have about the same number of bytes, and depend on the files only. For a range of a
-compressed file, the text before it is decompressed as well.
+A line's id is its 0-based number over all files, in the given order. Ranges depend on the files
+only. For a range of a compressed file, the text before it is decompressed as well.
 
 If the numbers of lines do not matter, as for counting words, `cut` divides files without reading
 them, and `read_span` reads one of the spans.
@@ -56,17 +55,14 @@ class TextRange(NamedTuple):
 
     @property
     def first_id(self) -> int:
-        """The id of the first line."""
         return self.parts[0].id if self.parts else 0
 
     @property
     def n_lines(self) -> int:
-        """The number of lines."""
         return sum(part.n_lines for part in self.parts)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of text."""
         return sum(part.stop - part.start for part in self.parts)
 
     def place(self, row: int) -> tuple[str, int]:
@@ -88,8 +84,8 @@ class TextRange(NamedTuple):
 def find_ranges(
     files: Sequence[PathLike], range_bytes: int | None = None, show: ShowStage = quiet
 ) -> list[TextRange]:
-    """Read text files once, and divide them into ranges of about `range_bytes` (None: chosen by the
-    size of the files). Empty files have one range without lines."""
+    """Divide text files into ranges of about `range_bytes`; None: by the size of the files. Empty
+    files have one range without lines."""
     paths = [os.fspath(path) for path in files]
     total, done = size_of(paths), 0
     if range_bytes is None:
@@ -153,7 +149,6 @@ class RangeReader:
         self._file: IO[bytes] | None = None
 
     def lines(self, text_range: TextRange) -> list[str]:
-        """The lines, without their ends."""
         return [line for part in text_range.parts for line in self._lines(part)]
 
     def _lines(self, part: FileLines) -> list[str]:
@@ -178,7 +173,6 @@ class RangeReader:
         return self._file.read(part.stop - part.start)
 
     def close(self) -> None:
-        """Close the open file."""
         if self._file is not None:
             self._file.close()
         self._file = None

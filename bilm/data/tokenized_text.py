@@ -186,22 +186,17 @@ def record_beside(path: PathLike) -> str:
 
 
 def write_record(path: PathLike, tokenizer: str) -> None:
-    """Write a tokenizer's name as a record."""
     write_json(path, {"tokenizer": tokenizer})
 
 
 def read_record(files: Iterable[PathLike]) -> str | None:
     """The name of the tokenizer of all texts; None if a record is missing, or they differ."""
-    names = set()
+    names: set[str | None] = set()
     for file in files:
         records = (record_beside(file), os.path.join(os.path.dirname(file), TOKENIZER_FILE))
         record = next(filter(os.path.isfile, records), None)
-        names.add(record and _read_name(record))
+        name = read_json_object(record).get("tokenizer") if record else None
+        if record and not isinstance(name, str):
+            raise InputError(f"{record}: tokenizer must be text, got {shown(name)}.")
+        names.add(name)
     return names.pop() if len(names) == 1 else None
-
-
-def _read_name(record: str) -> str:
-    name = read_json_object(record).get("tokenizer")
-    if not isinstance(name, str):
-        raise InputError(f"{record}: tokenizer must be text, got {shown(name)}.")
-    return name
