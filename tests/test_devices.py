@@ -213,7 +213,9 @@ def test_an_interrupt_of_one_worker_saves_for_all(whole, tmp_path):
     codes, said = ends(processes)
     assert codes == [1, 130], said
     assert "error: Worker 1 stopped; see its own error message." in said[0]
-    assert "which is saved as" in said[0] and "interrupted. The last checkpoint is" in said[1]
+    assert (
+        "; the last checkpoint is" in said[0] and "interrupted. The last checkpoint is" in said[1]
+    )
     assert ends(start_command(text, tmp_path / "run"))[0] == [0, 0]
     assert_same_end(tmp_path / "run", whole_dir)
 

@@ -151,7 +151,7 @@ def test_a_shard_that_dies_ends_the_run_and_loses_nothing(harm, whole, text, tmp
     with pytest.raises((InputError, FileNotFoundError), match=message) as error:
         train_here(text, dead, save_minutes=10, progress=harm_all)
     checkpoint = newest(dead)
-    assert f"which is saved as {checkpoint}." in str(error.value)
+    assert f"; the last checkpoint is {checkpoint}." in str(error.value)
     with pytest.raises((InputError, FileNotFoundError)):
         train_here(text, dead, checkpoint=checkpoint)
     for path, content in contents.items():

@@ -97,7 +97,7 @@ def test_gradients_of_a_mix():
 
 def test_a_mix_for_another_number_of_layers():
     layers, mask, _ = mix_case()
-    message = r"must have 4 layers for the ScalarMix 'm', got 3 in the shape \(4, 3, 6, 5\)"
+    message = r"with 4 layers for the ScalarMix 'm', got the shape \(4, 3, 6, 5\)"
     with pytest.raises(InputError, match=message):
         ScalarMix(4, name="m")(layers, mask)
     for n_layers in (0, None, 2.0):
@@ -126,21 +126,16 @@ def test_layers_and_masks_of_other_kinds():
     for dtype in (np.float64, np.float16):
         np.testing.assert_allclose(mix(layers.astype(dtype), mask), mix(layers, mask), 0.01, 0.01)
     np.testing.assert_array_equal(mix(layers, mask.astype(int)), mix(layers, mask))
-    np.testing.assert_array_equal(mix(layers.tolist(), mask.tolist()), mix(layers, mask))
-    for other, found in (
-        (layers.astype(np.int32), r"got int32 of shape \(4, 3, 6, 5\)"),
-        (layers > 0, "got bool of shape"),
-        (layers[0], r"got float32 of shape \(3, 6, 5\)"),
-    ):
-        with pytest.raises(InputError, match=f"^lm_embeddings must be floating-.* {found}"):
-            mix(other, mask)
+    message = "^lm_embeddings must be .batch, .* with 3 layers .*, got the shape .3, 6, 5"
+    with pytest.raises(InputError, match=message):
+        mix(layers[0], mask)
     for other, found in (
         (None, "None"),
-        (mask[:3], r"shape \(3, 6\)"),
-        (mask[:, :5], r"shape \(4, 5\)"),
-        (mask[0], r"shape \(6,\)"),
-        (True, r"shape \(\)"),
-        ("mask", "an array of another kind"),
+        (mask[:3], r"the shape \(3, 6\)"),
+        (mask[:, :5], r"the shape \(4, 5\)"),
+        (mask[0], r"the shape \(6,\)"),
+        (True, "True"),
+        ("mask", "'mask'"),
     ):
         message = rf"^mask must be bool \(batch, time\), here \(4, 6\), got {found}"
         with pytest.raises(InputError, match=message):

@@ -40,25 +40,17 @@ class WorkerLostError(WorkersError):
 
 def shown(value: object) -> str:
     """A value as messages show it: long, deep and large values are cut."""
-    try:
-        return _VALUES.repr(value)
-    except Exception:  # the __repr__ of any class may fail
-        return f"an object of type {type(value).__name__}"
+    return _VALUES.repr(value)
 
 
 # Rules
 
 
 class Rule(NamedTuple):
-    """A requirement for a value.
+    """A requirement for a value."""
 
-    Attributes:
-        text: completes "must be ...".
-        holds: returns whether a value meets it.
-    """
-
-    text: str
-    holds: Callable[[Any], bool]
+    text: str  # completes "must be ..."
+    holds: Callable[[Any], bool]  # returns whether a value meets it
 
 
 def _is_integer(value: Any) -> bool:
@@ -128,11 +120,7 @@ SENTENCES = Rule("a list of sentences", is_ordered)
 
 
 def require(rule: Rule, /, **values: Any) -> None:
-    """Require that values meet a rule.
-
-    Raises:
-        InputError: Names the first value that does not.
-    """
+    """Require that values meet a rule; an `InputError` names the first value that does not."""
     for name, value in values.items():
         if not rule.holds(value):
             raise InputError(f"{name} must be {rule.text}, got {shown(value)}.")

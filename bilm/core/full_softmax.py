@@ -60,7 +60,8 @@ def full_cross_entropy(
 
     @tf.custom_gradient
     def losses_of(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        blocks = LogitBlocks(hidden, W, b, block_size(hidden, block_bytes), precision)
+        size = tf.maximum(block_bytes // 4 // tf.maximum(tf.shape(hidden)[0], 1), 128)
+        blocks = LogitBlocks(hidden, W, b, size, precision)
         log_sum = _log_sum(blocks)
         true_W = tf.gather(W, targets)  # (n, dim)
         true_logit = tf.reduce_sum(hidden * true_W, axis=1) + tf.gather(b, targets)
@@ -78,23 +79,12 @@ def full_cross_entropy(
     return losses_of(hidden, W, b)
 
 
-def block_size(hidden: tf.Tensor, block_bytes: int = BLOCK_BYTES) -> tf.Tensor:
-    """Classes per block of logits; at least 128."""
-    return tf.maximum(block_bytes // 4 // tf.maximum(tf.shape(hidden)[0], 1), 128)
-
-
-def add_to_log_sum(total: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """log(exp(total) + sum of exp(logits)): (n,), from (n,) and (n, block)."""
-    part = tf.reduce_logsumexp(logits, axis=1)
-    high = tf.maximum(total, part)
-    return high + tf.math.log(tf.exp(total - high) + tf.exp(part - high))
-
-
 def _log_sum(blocks: LogitBlocks) -> tf.Tensor:
     """log sum of exp(logit) over the classes: float32 (n,)."""
 
     def add_block(start: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return start + blocks.size, add_to_log_sum(total, blocks.logits(start))
+        of_block = tf.reduce_logsumexp(blocks.logits(start), axis=1)
+        return start + blocks.size, tf.reduce_logsumexp(tf.stack([total, of_block]), axis=0)
 
     nothing = tf.fill(tf.shape(blocks.hidden)[:1], NEVER)
     return tf.while_loop(

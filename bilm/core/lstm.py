@@ -166,10 +166,10 @@ class LSTMStack(keras.layers.Layer):
             run_layer = _traced_layer(clips, self.precision)
         else:
             run_layer = functools.partial(EXECUTORS[mode], clips=clips, precision=self.precision)
-        return run_layers(inputs, weights, states, boundaries, run_layer, self.options, dropout)
+        return _run_layers(inputs, weights, states, boundaries, run_layer, self.options, dropout)
 
 
-def run_layers(
+def _run_layers(
     inputs: tf.Tensor | ProductLookup,
     weights: Sequence[LSTMWeights],
     states: Sequence[LSTMState],
@@ -178,6 +178,7 @@ def run_layers(
     options: LSTMOptions,
     dropout: Dropout | None = None,
 ) -> tuple[list[tf.Tensor], States]:
+    """Run the layers of one direction with an executor; see `LSTMStack`."""
     outputs: list[tf.Tensor] = []
     new_states = []
     x = inputs
@@ -202,7 +203,7 @@ def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], St
 
     def run(inputs: ProductLookup, weights: Any, states: Any, boundaries: Boundaries) -> Any:
         run_these = functools.partial(run_layer, n_steps=inputs.n_steps)
-        return run_layers(inputs, weights, states, boundaries, run_these, options)
+        return _run_layers(inputs, weights, states, boundaries, run_these, options)
 
     return tf.function(run, jit_compile=True, autograph=False)
 

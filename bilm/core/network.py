@@ -52,17 +52,10 @@ class BiLM(NamedTuple):
         dropout: Dropout | None = None,
         mode: Mode = Mode.PLAIN,
     ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
-        """Run both directions; see `LSTMStack`.
+        """Run both directions; see `LSTMStack` for the arguments, here one per direction.
 
-        Args:
-            inputs: per direction, in its own reading order.
-            states: per direction, before the first step.
-            boundaries: padding and resets per direction; empty: none.
-            dropout: None: no dropout.
-
-        Returns:
-            per direction: the outputs of its layers, float32 (time, batch, projection_dim), in its
-            reading order; and its states after the last step.
+        Inputs and outputs of a direction are in its own reading order. Returns for each direction
+        the outputs of its layers, float32 (time, batch, projection_dim), and the new states.
         """
         outputs, after = [], []
         for d, stack in enumerate(self.stacks):
@@ -165,13 +158,8 @@ def _as_read(x: tf.Tensor, lengths: tf.Tensor, direction: int) -> tf.Tensor:
 
 
 def _rows_of(sentences: Sequence[np.ndarray], n_directions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distribute sentences over `WARM_UP_ROWS` rows, in order.
-
-    Returns:
-        index: int32 (n_directions, time, rows), the inputs of each direction: all tokens of a
-            sentence except the last one, which it would predict.
-        mask: bool (time, rows), False past a row's end.
-    """
+    """Sentences in order in `WARM_UP_ROWS` rows: the inputs of each direction, without the last
+    token of a sentence, int32 (n_directions, time, rows); and the mask, bool (time, rows)."""
     steps = np.array([len(sentence) - 1 for sentence in sentences])
     rows = np.array_split(steps, min(WARM_UP_ROWS, len(sentences)))
     lengths = np.array([row.sum() for row in rows])

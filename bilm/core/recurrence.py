@@ -145,15 +145,15 @@ class _Steps(NamedTuple):
 
 @functools.cache  # so that each function is compiled once per process
 def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: bool) -> _Steps:
-    steps = _Steps(
+    steps: list[Any] = [
         functools.partial(_cell, clip=cell_clip),
         functools.partial(_output, clip=proj_clip),
         functools.partial(_cell_gradient, clip=cell_clip),
         functools.partial(_output_gradient, clip=proj_clip),
-    )
-    if not compiled:
-        return steps
-    return _Steps(*(tf.function(s, jit_compile=True, autograph=False) for s in steps))
+    ]
+    if compiled:
+        steps = [tf.function(step, jit_compile=True, autograph=False) for step in steps]
+    return _Steps(*steps)
 
 
 class _Saved(NamedTuple):
@@ -174,10 +174,11 @@ class _Layer(NamedTuple):
         self, inputs: tf.Tensor, state: LSTMState, weights: Sequence[tf.Tensor], saves: bool
     ) -> tuple[tuple[tf.Tensor, ...], Any]:
         """Outputs and state as `projected_lstm` returns them, and `_Saved` if `saves`."""
+        kernel, bias, *projection = weights
         # (input_dim + hidden_dim, 4 * dim) -> (4 * dim, input_dim + hidden_dim), and
         # (dim, hidden_dim) -> (hidden_dim, dim): otherwise the matmuls take a third longer.
-        kernel, *projection = [tf.transpose(tf.cast(w, self.dtype)) for w in _matrices(weights)]
-        bias = weights[1][:, tf.newaxis]  # (4 * dim, 1)
+        kernel, *projection = (tf.transpose(tf.cast(w, self.dtype)) for w in (kernel, *projection))
+        bias = bias[:, tf.newaxis]  # (4 * dim, 1)
         n_steps = _n_steps(inputs)
         inputs = tf.cast(_transposed(inputs), self.dtype)
 
@@ -209,8 +210,9 @@ class _Layer(NamedTuple):
         """Gradients of inputs, c, h and the weights, given the gradients of outputs, c and h."""
         d_outputs, d_c, d_h = upstream
         d_outputs = _transposed(d_outputs)
-        kernel, *projection = [tf.cast(w, self.dtype) for w in _matrices(weights)]
-        bias = weights[1][:, tf.newaxis]  # (4 * dim, 1)
+        kernel, bias, *projection = weights
+        kernel, *projection = (tf.cast(w, self.dtype) for w in (kernel, *projection))
+        bias = bias[:, tf.newaxis]  # (4 * dim, 1)
         n_steps, input_dim = _n_steps(d_outputs), kernel.shape[0] - d_outputs.shape[1]
 
         def step(t: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor, d_bias: tf.Tensor, made: Any) -> Any:
@@ -237,11 +239,6 @@ class _Layer(NamedTuple):
         """The boundaries of one step: resets (1, batch)."""
         resets = self.boundaries.resets
         return self.boundaries if resets is None else self.boundaries._replace(resets=resets[t])
-
-
-def _matrices(weights: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
-    """The kernel and, if the layer has one, the projection."""
-    return (weights[0], *weights[2:])
 
 
 def _over_all_steps(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

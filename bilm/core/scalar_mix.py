@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import InputError, integer, real, require, shown
@@ -135,10 +134,7 @@ class ScalarMix(keras.layers.Layer):
         self.built = True
 
     def __call__(self, lm_embeddings: Any, mask: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if not hasattr(lm_embeddings, "dtype"):
-            lm_embeddings = np.asarray(lm_embeddings)
-        mask = np.asarray(mask) if isinstance(mask, list | tuple | bool) else mask
-        self._check(lm_embeddings, mask)
+        self._check(lm_embeddings, mask)  # here: Keras would add to an error raised in `call`
         return super().__call__(lm_embeddings, mask, *args, **kwargs)
 
     def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> Any:
@@ -168,25 +164,18 @@ class ScalarMix(keras.layers.Layer):
         """None: `call` sets the mask, which is an argument of its own."""
 
     def _check(self, lm_embeddings: Any, mask: Any) -> None:
-        kind = getattr(lm_embeddings.dtype, "name", lm_embeddings.dtype)
         shape = tf.TensorShape(lm_embeddings.shape)
-        if shape.rank != 4 or "float" not in kind:
+        if shape.rank != 4 or shape[1] != self.n_layers:
             raise InputError(
-                "lm_embeddings must be floating-point numbers (batch, layers, time, dim), got "
-                f"{kind} of shape {shape}."
+                f"lm_embeddings must be (batch, layers, time, dim) with {self.n_layers} layers for "
+                f"the ScalarMix {self.name!r}, got the shape {shape}."
             )
-        if shape[1] != self.n_layers:
-            raise InputError(
-                f"lm_embeddings must have {self.n_layers} layers for the ScalarMix {self.name!r}, "
-                f"got {shape[1]} in the shape {tuple(shape)}."
-            )
-        of_mask = getattr(mask, "shape", None)
         expected = tf.TensorShape([shape[0], shape[2]])
+        of_mask = getattr(mask, "shape", None)
         if of_mask is None or not expected.is_compatible_with(of_mask):
-            found = "an array of another kind" if of_mask is None else f"shape {tuple(of_mask)}"
             raise InputError(
-                f"mask must be bool (batch, time), here {tuple(expected)}, got "
-                f"{'None' if mask is None else found}."
+                f"mask must be bool (batch, time), here {expected}, got "
+                f"{shown(mask) if of_mask is None else f'the shape {tuple(of_mask)}'}."
             )
 
     def get_config(self) -> dict[str, Any]:

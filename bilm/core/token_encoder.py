@@ -18,7 +18,7 @@ import tensorflow as tf
 from bilm.core.initial_values import glorot, normal, uniform
 from bilm.core.keras_backend import keras
 from bilm.core.matmul import matmul
-from bilm.core.options import N_CHARACTERS, CharCNNOptions, DictionaryOptions
+from bilm.core.options import CharCNNOptions, DictionaryOptions
 
 # Length buckets of a batch's words: more buckets mean less padding, but more time to trace.
 N_BUCKETS = 8
@@ -136,26 +136,26 @@ class CharacterEncoder(keras.layers.Layer):
 
     def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
         """The concatenated convolutions (n, n_filters), in buckets of words of similar length."""
-        lengths = word_lengths(characters, self.options.n_characters)
+        lengths = _word_lengths(characters, self.options.n_characters)
         if self.n_buckets == 1:
-            return self._convolve_bucket(characters, _longest(lengths))
+            return self._convolve_bucket(characters, lengths)
         order = tf.argsort(lengths)
         n = tf.shape(order)[0]
         bounds = [n * k // self.n_buckets for k in range(self.n_buckets + 1)]
         parts = []
         for start, stop in itertools.pairwise(bounds):
-            part = order[start:stop]
-            longest = _longest(tf.gather(lengths, part))
-            parts.append(self._convolve_bucket(tf.gather(characters, part), longest))
+            of_part = (tf.gather(x, order[start:stop]) for x in (characters, lengths))
+            parts.append(self._convolve_bucket(*of_part))
         # (n, n_filters), in the order of the words
         return tf.gather(tf.concat(parts, axis=0), tf.math.invert_permutation(order))
 
-    def _convolve_bucket(self, characters: tf.Tensor, longest: tf.Tensor) -> tf.Tensor:
-        """The convolutions of words of at most `longest` characters.
+    def _convolve_bucket(self, characters: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """The convolutions of words of similar length.
 
         Windows that hold only padding are equal, so one of them is enough for the maximum: a filter
-        reads `longest` characters plus its own width.
+        reads the characters of the longest word plus its own width.
         """
+        longest = tf.maximum(tf.reduce_max(lengths), 0)  # 0 for an empty batch
         filters = self.options.filters
         widest = max(width for width, _ in filters)
         table = tf.convert_to_tensor(self.char_embed)
@@ -176,19 +176,11 @@ class CharacterEncoder(keras.layers.Layer):
         return gate * new + (1 - gate) * x
 
 
-def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.Tensor:
-    """Characters of each word, including its begin and end marks: int32 (n,).
-
-    Ids 0 and `n_characters` are padding; only trailing padding is left out.
-    """
+def _word_lengths(characters: tf.Tensor, n_characters: int) -> tf.Tensor:
+    """Characters of each word without trailing padding, ids 0 and `n_characters`: int32 (n,)."""
     mask = (characters != 0) & (characters != n_characters)  # (n, max_characters_per_token)
     columns = tf.range(1, tf.shape(characters)[1] + 1)
     return tf.reduce_max(tf.where(mask, columns, 0), axis=1)
-
-
-def _longest(lengths: tf.Tensor) -> tf.Tensor:
-    """Length of the longest word; 0 for an empty batch, whose maximum is the lowest integer."""
-    return tf.maximum(tf.reduce_max(lengths), 0)
 
 
 def _max_matmul(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:

@@ -57,6 +57,9 @@ def xla_lstm(
     # XLA compiles for each shape, so these are constants.
     max_steps, n_rows = tf.unstack(tf.shape(read)[:2])
     initial = LSTMState(*map(matmuls.in_loop, boundaries.initial))
+    projection = weights.projection
+    if projection is not None:
+        projection = matmuls.in_loop(projection)
     before = over_rows(state, n_rows)
 
     def block(first: tf.Tensor, *carried: Any) -> Any:
@@ -67,8 +70,9 @@ def xla_lstm(
             c, h = tf.where(begins, initial.c, c), tf.where(begins, initial.h, h)
             gates = tf.split(of_inputs(t, h), 4, axis=matmuls.features)
             c, h = cell(gates, c, clips.cell)
-            if matmuls.project is not None:
-                h = clipped(matmuls.project(h), clips.projection)
+            if projection is not None:
+                h = h @ projection if matmuls.features == 1 else projection @ h
+                h = clipped(h, clips.projection)
             return t + 1, c, h, outputs.write(t, matmuls.in_loop(h))
 
         stop = n_steps if matmuls.block is None else tf.minimum(first + matmuls.block, n_steps)
@@ -90,8 +94,7 @@ _PreActivations = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 class _Matmuls(NamedTuple):
     of_inputs: Callable[[tf.Tensor], _PreActivations]  # for the block that starts with this step
-    project: Callable[[tf.Tensor], tf.Tensor] | None  # projects the cell's output
-    features: int  # the axis of the features in the loop; the other axis is the batch
+    features: int = 1  # the axis of the features in the loop; the other axis is the batch
     block: int | None = None  # steps; None: all of them
 
     def in_loop(self, x: tf.Tensor) -> tf.Tensor:
@@ -101,16 +104,12 @@ class _Matmuls(NamedTuple):
 
 def _of_words(words: ProductLookup, weights: LSTMWeights) -> _Matmuls:
     """Matmuls in the layout of the table, (batch, features)."""
-    recurrent, projection = _recurrent(weights), weights.projection
+    recurrent = _recurrent(weights)
 
     def pre_activations(t: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
         return h @ recurrent + tf.gather(words.products, words.ids[t])  # (batch, 4 * dim)
 
-    return _Matmuls(
-        lambda _: pre_activations,
-        None if projection is None else lambda m: m @ projection,
-        features=1,
-    )
+    return _Matmuls(lambda _: pre_activations)
 
 
 def _recurrent(weights: LSTMWeights) -> tf.Tensor:
@@ -125,23 +124,17 @@ def _of_vectors(x: tf.Tensor, weights: LSTMWeights) -> _Matmuls:
         return _in_blocks(x, weights)
     kernel = tf.transpose(weights.kernel)  # (4 * dim, input_dim + hidden_dim)
     bias = weights.bias[:, tf.newaxis]  # (4 * dim, 1)
-    # (hidden_dim, dim)
-    projection = None if weights.projection is None else tf.transpose(weights.projection)
 
     def pre_activations(t: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
         return kernel @ tf.concat([tf.transpose(x[t]), h], axis=0) + bias  # (4 * dim, batch)
 
-    return _Matmuls(
-        lambda _: pre_activations,
-        None if projection is None else lambda m: projection @ m,
-        features=0,
-    )
+    return _Matmuls(lambda _: pre_activations, features=0)
 
 
 def _in_blocks(x: tf.Tensor, weights: LSTMWeights) -> _Matmuls:
     """One matmul for the inputs of several steps: with few rows, reading the weights costs as much
     as the multiplication."""
-    recurrent, projection = _recurrent(weights), weights.projection
+    recurrent = _recurrent(weights)
     n_rows, size = x.shape[1:]
     x = tf.pad(x, [(0, -tf.shape(x)[0] % _BLOCK_STEPS), (0, 0), (0, 0)])  # complete blocks
 
@@ -152,9 +145,4 @@ def _in_blocks(x: tf.Tensor, weights: LSTMWeights) -> _Matmuls:
         given = tf.reshape(given, (_BLOCK_STEPS, n_rows, -1))  # (steps, batch, 4 * dim)
         return lambda t, h: given[t - first] + h @ recurrent
 
-    return _Matmuls(
-        of_inputs,
-        None if projection is None else lambda m: m @ projection,
-        features=1,
-        block=_BLOCK_STEPS,
-    )
+    return _Matmuls(of_inputs, block=_BLOCK_STEPS)

@@ -61,14 +61,9 @@ def draw_resets(
     A network that never sees zeros after the start of training may diverge there: docs/states.md.
     Both directions read the same sentences at the same steps of a row, and share the draw.
 
-    Args:
-        marks: see `sentence_starts`.
-        rate: probability per sentence.
-        seed: the run's seed, and the step; with the row they determine the draw.
-        rows: position of the rows in the global batch; None is the complete batch.
-
-    Returns:
-        Per direction bool (time, batch), True at the first input of such a sentence.
+    `rate` is the probability per sentence; `seed`, the run's seed and the step, and the row in the
+    global batch determine the draw (`rows` is the position there; None: the complete batch).
+    Returns per direction bool (time, batch), True at the first input of such a sentence.
     """
     starts = sentence_starts(feed, marks)
     n_steps, n_rows = starts.shape[1:]

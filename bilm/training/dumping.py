@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError, one_of, require
 from bilm.core.language_model import LanguageModel
 from bilm.core.network import build_network
 from bilm.core.options import Options
@@ -57,8 +57,7 @@ def dump_weights(
             does not fit the options, or has no LSTM states to write; or a file of the training
             would be overwritten; or the vocabulary is missing or not the softmax's.
     """
-    if dtype not in ("float32", "float16"):
-        raise InputError(f"dtype must be float32 or float16, got {shown(dtype)}.")
+    require(one_of(("float32", "float16")), dtype=dtype)
     contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
     options_source = os.path.join(tf_save_dir, OPTIONS_FILE)
     options = Options.from_dict(contents, True, options_source)

@@ -96,6 +96,10 @@ class Chunk(NamedTuple):
     sentences: np.ndarray | None = None  # int (batch,), their numbers; None if rows hold several
     start: int = 0  # position in the batch of the first step
 
+    def summed(self, losses: np.ndarray) -> np.ndarray:
+        """Losses (n_directions, time, batch) summed over time: float64 (n_directions, batch)."""
+        return np.where(self.mask, losses, 0.0).sum(axis=1, dtype=np.float64)
+
     def rows(self) -> Iterator[tuple[int, int, int]]:
         """(row, number of its sentence, predictions) for each row with predictions."""
         if self.sentences is not None:
@@ -173,12 +177,12 @@ def evaluate(
     training_states: Any = None,
     show: Callable[[int], None] | None = None,
 ) -> Perplexity:
-    """Score a held-out text with a model as it is. Arguments as for `test`, and:
+    """Score a held-out text with a model as it is; see `test`. States are (1, ...) per direction.
 
     Args:
-        begin: initial states, (1, ...) per direction; None: the model's own.
-        training_states: states, (1, ...) per direction, from which a part of the sentences is
-            scored as well, for the result's `start_ratio`.
+        begin: initial states; None: the model's own.
+        training_states: states from which a part of the sentences is scored as well, for the
+            result's `start_ratio`.
         show: called with the number of predictions so far.
     """
     options = scorer.options
@@ -186,6 +190,8 @@ def evaluate(
     excess, n_compared = np.zeros(options.n_directions), 0
     vocabulary = getattr(data, "vocab", None)
     n_unknown, n_words = 0, 0
+    states: Any = None
+    # Of each row: the number of its sentence, its predictions, and their losses.
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for number, chunk in enumerate(prefetch(_chunks(data, options, batch_size, carry_state), 4)):
         n_predictions = int(chunk.mask.sum())
@@ -193,15 +199,15 @@ def evaluate(
             targets = chunk.feed.targets[0][chunk.mask]
             n_unknown += int((targets == vocabulary.unk).sum())
             n_words += int((~np.isin(targets, (vocabulary.bos, vocabulary.eos))).sum())
-        is_compared = training_states is not None and number % _COMPARED_EVERY == 0
-        is_compared &= chunk.sentences is not None and not chunk.is_continued
-        if is_compared:
-            excess -= scorer.summed_losses(chunk, training_states).sum(axis=1)
-            n_compared += n_predictions
-        losses = scorer.summed_losses(chunk, begin)  # comes last: its states are continued
-        excess += is_compared * losses.sum(axis=1)
-        total += losses.sum(axis=1)
+        losses, states = scorer.losses(chunk.feed, states if chunk.is_continued else begin)
+        summed = chunk.summed(losses)
+        total += summed.sum(axis=1)
         count += n_predictions
+        is_compared = training_states is not None and number % _COMPARED_EVERY == 0
+        if is_compared and chunk.sentences is not None and not chunk.is_continued:
+            from_training, _ = scorer.losses(chunk.feed, training_states)
+            excess += (summed - chunk.summed(from_training)).sum(axis=1)
+            n_compared += n_predictions
         if show is not None:
             show(count)
         if per_sentence:
@@ -209,41 +215,30 @@ def evaluate(
                 raise InputError(
                     "per_sentence needs a data set with iter_sentence_batches, and no carry_state."
                 )
-            rows.append((chunk.sentences, chunk.mask.sum(axis=0), losses))
+            rows.append((chunk.sentences, chunk.mask.sum(axis=0), summed))
     if not count:
         raise InputError("The data holds no prediction to score.")
     result = Perplexity.of_losses(total, count)
     result.unknown = None if vocabulary is None else n_unknown / max(n_words, 1)
-    result.sentences = _by_sentence(rows) if per_sentence else None
+    if per_sentence:
+        numbers, counts, of_rows = (np.concatenate(x, axis=-1) for x in zip(*rows, strict=True))
+        n, *of_sentences = (np.bincount(numbers, values) for values in (counts, *of_rows))
+        result.sentences = SentenceScores(n.astype(np.int64), np.stack(of_sentences))
     if n_compared:
         result.start_ratio = tuple(exp_of_loss(loss) for loss in (excess / n_compared).tolist())
     return result
 
 
-def _by_sentence(rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> SentenceScores:
-    """Scores of rows in any order, some of them in chunks, by the number of the sentence."""
-    numbers = np.concatenate([row[0] for row in rows])
-    n_sentences = int(numbers.max()) + 1
-    counts = np.concatenate([row[1] for row in rows])
-    losses = np.concatenate([row[2] for row in rows], axis=1)
-    return SentenceScores(
-        np.bincount(numbers, counts, n_sentences).astype(np.int64),
-        np.stack([np.bincount(numbers, of_direction, n_sentences) for of_direction in losses]),
-    )
-
-
 class Scorer:
     """Runs a model over chunks of text, without dropout, with the full softmax, and in float32.
 
-    The model may be in training. Each call continues the previous one if `is_continued` is true,
-    and otherwise starts from the states `begin`, (1, ...) per direction; None: the model's initial
-    states.
+    The model may be in training. `states` are the LSTM states before a chunk, per direction
+    (batch, ...) or (1, ...); None: the model's initial states. The states after it are returned.
     """
 
     def __init__(self, model: LanguageModel) -> None:
         self.options = model.options
         self._model = model
-        self._states: Any = None
         self._losses, self._hidden = self._compiled(model.losses), self._compiled(model.hidden)
 
     def _compiled(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -255,27 +250,19 @@ class Scorer:
                 of_directions, after = method(feed, states, mode=Mode.INFERENCE)
             return tf.stack(of_directions), after
 
-        return tf.function(run, autograph=False, input_signature=self._model.signature())
+        compiled = tf.function(run, autograph=False, input_signature=self._model.signature())
+        begin = self._model.network.initial_states
+        return lambda feed, states: compiled(feed, begin() if states is None else states)
 
-    def losses(self, feed: Feed, is_continued: bool, begin: Any = None) -> np.ndarray:
+    def losses(self, feed: Feed, states: Any = None) -> tuple[np.ndarray, Any]:
         """The loss of every position: float32 (n_directions, time, batch), nats."""
-        losses, self._states = self._losses(feed, self._states_before(is_continued, begin))
-        return losses.numpy().reshape(feed.targets.shape)
+        losses, after = self._losses(feed, states)
+        return losses.numpy().reshape(feed.targets.shape), after
 
-    def summed_losses(self, chunk: Chunk, begin: Any = None) -> np.ndarray:
-        """Losses summed over the time of a chunk: float64 (n_directions, batch), nats."""
-        losses = self.losses(chunk.feed, chunk.is_continued, begin)
-        return np.where(chunk.mask, losses, 0.0).sum(axis=1, dtype=np.float64)
-
-    def hidden(self, feed: Feed, is_continued: bool) -> np.ndarray:
+    def hidden(self, feed: Feed, states: Any = None) -> tuple[np.ndarray, Any]:
         """The top layer: float32 (n_directions, time, batch, projection_dim)."""
-        hidden, self._states = self._hidden(feed, self._states_before(is_continued, None))
-        return hidden.numpy()
-
-    def _states_before(self, is_continued: bool, begin: Any) -> Any:
-        if is_continued and self._states is not None:
-            return self._states
-        return self._model.network.initial_states() if begin is None else begin
+        hidden, after = self._hidden(feed, states)
+        return hidden.numpy(), after
 
 
 @contextlib.contextmanager

@@ -49,17 +49,11 @@ def load_pretrained(
     model: LanguageModel,
     vocabulary: Vocabulary | None,
 ) -> tuple[int, int] | None:
-    """Set the variables of a new model from another model.
+    """Set the variables of a new model, with its `vocabulary`, from another model.
 
-    Args:
-        source: see `bilm.files.model_files`; a checkpoint has a softmax, weights may have one.
-        vocab_file: the source's vocabulary; None takes the one next to it, or in its weights.
-        model: the new model.
-        vocabulary: the new model's vocabulary; None if its data has none.
-
-    Returns:
-        How many words of the vocabulary were carried over, and how many there are; None if the
-        source has no word rows.
+    `vocab_file` is the source's vocabulary; None takes the one next to it, or in its weights.
+    Returns how many words of the vocabulary were carried over, and how many there are; None if the
+    source has no word rows.
     """
     with open_model(source) as files:
         require_same_network(model.options, files)

@@ -407,23 +407,17 @@ class Trainer:
             text = str(error)
             if isinstance(error, OSError) and error.strerror is not None:
                 text = f"{error.filename}: {error.strerror}."
-            text += f" Training stopped after step {self.run.state.step}"
+            if hint is None:
+                self._rescue()
             found = list(checkpoints.list_checkpoints(self.folder).values())
-            if hint is None and self._rescue():
-                text += f", which is saved as {self.record.checkpoint}."
-            elif found:
-                text += f"; nothing was saved since the last good checkpoint, {found[-1]}."
-            else:
-                text += "; nothing was saved, there is no earlier checkpoint."
+            last = f"the last checkpoint is {found[-1]}" if found else "there is no checkpoint"
+            text += f" Training stopped after step {self.run.state.step}; {last}."
             raise type(error)(text + (hint or "")) from error
 
-    def _rescue(self) -> bool:
-        """Save the finished steps, if any; return whether that succeeded."""
-        if self.record.n_steps == 0:
-            return False
-        try:
-            self._save()
-        except (OSError, TrainingError) as error:
-            logger.warning("not saved: %s", error)
-            return False
-        return True
+    def _rescue(self) -> None:
+        """Save the finished steps, if any."""
+        if self.record.n_steps > 0:
+            try:
+                self._save()
+            except (OSError, TrainingError) as error:
+                logger.warning("not saved: %s", error)

@@ -134,6 +134,7 @@ def check_shares(worker: Worker, *data_sets: Any) -> None:
 
 
 def with_train_tokens(options: Options, data: Any) -> Options:
+    """Fill in `n_train_tokens` if the options lack it."""
     if options.n_train_tokens is not None:
         return options
     counted = getattr(data, "n_train_tokens", None)

@@ -245,10 +245,8 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
 
 
 def load_mean_states(ckpt_file: str, zero_states: Callable[[int], Any]) -> Any:
-    """The LSTM states of a checkpoint, averaged over the rows: (1, ...) per direction.
-
-    None for a checkpoint of the original program. `zero_states` makes states for a number of rows.
-    """
+    """The LSTM states of a checkpoint, averaged over the rows: (1, ...) per direction; None for a
+    checkpoint of the original. `zero_states` makes states for a number of rows."""
     state = read_run_state(ckpt_file)
     if state is None:
         return None

@@ -32,20 +32,15 @@ _CHANGE = 0.01
 def unigram_perplexity(counts: np.ndarray, text: np.ndarray) -> float:
     """Perplexity of a text under a model that knows only how frequent each word is.
 
-    Args:
-        counts: occurrences of each vocabulary word in the training text, (n_words,); one is added
-            to each.
-        text: occurrences of each word in the text that is predicted, (n_words,), not all zero.
+    Both are occurrences of each vocabulary word, (n_words,): in the training text, where one is
+    added to each, and in the text that is predicted.
     """
     log_p = np.log((counts + 1.0) / (counts.sum() + len(counts)))
     return math.exp(-float(text @ log_p) / float(text.sum()))
 
 
 def unknown_warning(unknown: float, text: str) -> str | None:
-    """A warning if perplexity means little because of many unknown tokens; otherwise None.
-
-    `unknown` is the proportion of the tokens outside the vocabulary, `text` the text's name.
-    """
+    """A warning if the proportion of unknown tokens in a text is high; otherwise None."""
     if unknown <= MOST_UNKNOWN:
         return None
     return (
@@ -68,12 +63,10 @@ def verdict(
     """Three lines about a model: its quality, its training, and the outlook for more training.
 
     Args:
-        perplexity: by the full softmax; None if it was not measured.
-        text: the text it was measured on: "held-out" or "training".
-        unigram: perplexity of the same text by `unigram_perplexity`, if known.
-        unknown: proportion of the text's tokens outside the vocabulary, if known.
-        tokens: tokens that the model was trained on, if known.
-        passes: `tokens` in passes over the training text, if known.
+        perplexity: by the full softmax, of `text`, "held-out" or "training".
+        unigram: the same text's `unigram_perplexity`.
+        unknown: proportion of its tokens outside the vocabulary.
+        tokens, passes: what the model was trained on, and passes over the training text.
         measurements: held-out perplexities, oldest first.
     """
     unknown = 0.0 if unknown is None else unknown

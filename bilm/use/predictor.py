@@ -22,7 +22,6 @@ import dataclasses
 import logging
 import math
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -160,7 +159,6 @@ class Predictor:
         self.batch_tokens, self.window_tokens = 4096, 32768
         self._model = model
         self._scorer = Scorer(model)
-        self._lock = threading.Lock()  # the scorer keeps states between chunks
 
     @classmethod
     def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> Predictor:
@@ -324,11 +322,11 @@ class Predictor:
         n_directions = self.options.n_directions
         # In the reading order of each direction: the tokens, then the sentence end.
         read = [np.empty((n_directions, len(r.tokens) + 1), np.float32) for r in requests]
-        with self._lock:
-            for chunk in self._chunks(requests, batch_size):
-                losses = self._scorer.losses(chunk.feed, chunk.is_continued)
-                for row, number, count in chunk.rows():
-                    read[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
+        states: Any = None
+        for chunk in self._chunks(requests, batch_size):
+            losses, states = self._scorer.losses(chunk.feed, states if chunk.is_continued else None)
+            for row, number, count in chunk.rows():
+                read[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
         for request, values in zip(requests, read, strict=True):
             both = n_directions == 2
             yield SentenceScore(
@@ -359,19 +357,19 @@ class Predictor:
         softmaxes has the sum of their logits: float32 (positions of all requests, dim)."""
         first = np.cumsum([0, *(len(request.positions) for request in requests)])
         summed = np.zeros((int(first[-1]), self.options.lstm.projection_dim), np.float32)
-        with self._lock:
-            for chunk in self._chunks(requests, batch_size):
-                # (n_directions, time, batch, projection_dim)
-                hidden = self._scorer.hidden(chunk.feed, chunk.is_continued)
-                for row, number, count in chunk.rows():
-                    tokens = requests[number].tokens
-                    positions = np.asarray(requests[number].positions)
-                    for d in directions:
-                        # Position k is predicted from input k (<S> is input 0); the backward
-                        # direction counts from the end.
-                        step = (positions if d == 0 else len(tokens) - 1 - positions) - chunk.start
-                        inside = np.flatnonzero((step >= 0) & (step < count))
-                        summed[first[number] + inside] += hidden[d, step[inside], row]
+        states: Any = None
+        for chunk in self._chunks(requests, batch_size):
+            # (n_directions, time, batch, projection_dim)
+            hidden, states = self._scorer.hidden(chunk.feed, states if chunk.is_continued else None)
+            for row, number, count in chunk.rows():
+                tokens = requests[number].tokens
+                positions = np.asarray(requests[number].positions)
+                for d in directions:
+                    # Position k is predicted from input k (<S> is input 0); the backward
+                    # direction counts from the end.
+                    step = (positions if d == 0 else len(tokens) - 1 - positions) - chunk.start
+                    inside = np.flatnonzero((step >= 0) & (step < count))
+                    summed[first[number] + inside] += hidden[d, step[inside], row]
         return summed
 
     def _likeliest_at(
