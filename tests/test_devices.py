@@ -199,7 +199,7 @@ def test_a_worker_that_dies_stops_the_other_and_the_run_goes_on(whole, victim, t
     assert time.monotonic() - since < 60
     error = said[1 - victim].splitlines()[-1]
     assert "error: Another worker cannot be reached any more" in error
-    assert "the last good checkpoint" in error and "start the same command for all" in error
+    assert "; the last checkpoint is" in error and "start the same command for all" in error
     assert ends(start_command(text, tmp_path / "run"))[0] == [0, 0]
     assert_same_end(tmp_path / "run", whole_dir)
 

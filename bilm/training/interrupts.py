@@ -17,15 +17,12 @@ _REPLACEABLE = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class Interrupts:
-    """Notes SIGINT and SIGTERM for `due`, which raises them as `KeyboardInterrupt`.
-
-    Attributes:
-        insisted: whether a second interrupt was raised at once, perhaps within a step, so that the
-            state must not be saved.
-    """
+    """Notes SIGINT and SIGTERM for `due`, which raises them as `KeyboardInterrupt`."""
 
     def __init__(self) -> None:
-        self.insisted = self._noted = False
+        self._noted = False
+        # A second interrupt was raised at once, perhaps within a step: the state must not be saved.
+        self.insisted = False
 
     def due(self) -> None:
         """Raise the interrupt that was noted, if any."""
