@@ -21,10 +21,10 @@ def plain_lstm(
     inputs: tf.Tensor,
     weights: LSTMWeights,
     state: LSTMState,
-    boundaries: Boundaries = Boundaries(),  # noqa: B008 - it is immutable
+    boundaries: Boundaries,
     *,
-    clips: Clips = Clips(),  # noqa: B008
-    precision: str = "float32",
+    clips: Clips,
+    precision: str,
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run the cell over all steps of `inputs`.
 
