@@ -7,14 +7,14 @@ are pooled; None stands for the number of tokens.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 import bilm
 from bilm.core.errors import InputError
+from bilm.data.prefetch import windows
 from bilm.extras import import_extra
 from bilm.jobs.sentence_pieces import EmbeddedSentence
 
@@ -26,7 +26,6 @@ Shape = Sequence[int | None]
 # The settings that determine vectors: the model's fingerprint, and how they were computed.
 _SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
 
-_NEEDED_BY = "a table of vectors"
 # While pyarrow writes a column, it keeps two levels for each number, in buffers that grow: three
 # times the memory of the numbers with many sentences, six times with one.
 _GROUP_BYTES = 32 * 2**20
@@ -35,7 +34,7 @@ _ROW_BYTES = 256 * 2**20
 
 def import_pyarrow(module: str = "pyarrow") -> Any:
     """pyarrow, or a module of it."""
-    return import_extra(module, _NEEDED_BY)
+    return import_extra(module, "a table of vectors")
 
 
 def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -59,17 +58,14 @@ def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[
 
 
 def vector_arrays(
-    vectors: Sequence[Any], fields: Sequence[pa.Field], missing: Sequence[bool] | None = None
+    vectors: Sequence[np.ndarray], fields: Sequence[pa.Field], missing: Sequence[bool] = ()
 ) -> list[pa.Array]:
-    """The vectors of sentences as arrays of the columns of `vector_fields`.
-
-    `vectors` is one array or h5py dataset per sentence; a single array is not copied. Sentences
-    that are `missing` are null in the result.
-    """
+    """The vectors of sentences, one array each, as arrays of the columns of `vector_fields`; a
+    single array is not copied. Sentences that are `missing` are null in the result."""
     arrow = import_pyarrow()
     if not vectors:
         return [arrow.array([], field.type) for field in fields]
-    mask = arrow.array(missing, arrow.bool_()) if missing is not None and any(missing) else None
+    mask = arrow.array(missing, arrow.bool_()) if any(missing) else None
     layers: Sequence[Any] = range(len(fields)) if fields[0].name == "layer_0" else [()]
     return [
         _vector_array([array[layer] for array in vectors], field.type, mask)
@@ -128,8 +124,9 @@ def write_parquet(
     fields = vector_fields(settings["shape"], settings["dtype"])
     first = [arrow.field(name, kind) for name, (_, kind) in columns.items()]
     schema = arrow.schema([*first, *fields], metadata=settings_metadata(settings))
+    in_memory = (EmbeddedSentence(sentence, vectors[()]) for sentence, vectors in embedded)
     with parquet_writer(file, schema) as writer:
-        for group in _groups(embedded, group_bytes):
+        for group, _ in windows(in_memory, _n_bytes, group_bytes):
             arrays = [
                 arrow.array([getattr(sentence, attribute) for sentence, _ in group], kind)
                 for attribute, kind in columns.values()
@@ -139,24 +136,8 @@ def write_parquet(
             writer.write_table(table, row_group_size=len(group))
 
 
-def _groups(
-    embedded: Iterable[EmbeddedSentence], group_bytes: int
-) -> Iterator[list[EmbeddedSentence]]:
-    """Sentences of at most `group_bytes` together, or one that has more."""
-    group: list[EmbeddedSentence] = []
-    n_bytes = 0
-    for one in embedded:
-        size = one.vectors.dtype.itemsize * math.prod(one.vectors.shape) + len(one.sentence.text)
-        if group and n_bytes + size > group_bytes:
-            yield group
-            group, n_bytes = [], 0
-        group.append(one)
-        n_bytes += size
-        if n_bytes >= group_bytes:  # at once: a dataset can be read until the next sentence only
-            yield group
-            group, n_bytes = [], 0
-    if group:
-        yield group
+def _n_bytes(embedded: EmbeddedSentence) -> int:
+    return int(embedded.vectors.nbytes) + len(embedded.sentence.text)
 
 
 def require_row(

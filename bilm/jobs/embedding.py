@@ -9,13 +9,15 @@ embed_file("proteins.fasta", "proteins.h5", elmo, layers="sum")
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError, one_of, require, shown
 from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
 from bilm.files.reading import PathLike, require_file
@@ -110,15 +112,15 @@ class EmbeddingJob:
         self.is_file = isinstance(self.text, str | os.PathLike)
         self.is_fasta = self.is_file and is_fasta(self.text)
         self.has_ids = self.ids is not None or self.is_fasta
+        self._name = os.fspath(self.text) if self.is_file else "standard input"
         ending = "" if self.is_stream else os.path.splitext(self.out)[1].removeprefix(".")
         by_ending = ending if ending in FORMATS else "hdf5"
         self.kind = self.format or ("jsonl" if self.is_stream else by_ending)
         self.wanted = Wanted.of(self.layers, self.pooling, self.dtype)
         self._check_arguments()
-        inputs = {"text file": self.text if self.is_file else None, "file of ids": self.ids}
+        inputs = {"text file": self.text} if self.is_file else {}
+        inputs |= {} if self.ids is None else {"file of ids": self.ids}
         for what, path in inputs.items():
-            if path is None:
-                continue
             require_file(path, what)
             if not self.is_stream and os.path.exists(self.out) and os.path.samefile(path, self.out):
                 raise InputError(
@@ -132,8 +134,7 @@ class EmbeddingJob:
 
     def _check_arguments(self) -> None:
         kind, (i, n) = self.kind, self.shard
-        if kind not in FORMATS:
-            raise InputError(f"format must be one of {', '.join(FORMATS)}, got {shown(kind)}.")
+        require(one_of(FORMATS), format=kind)
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
         packed, by_sentence, stream = self.packed, self.sentence_keys, self.is_stream
@@ -172,24 +173,28 @@ class EmbeddingJob:
             "shard": list(self.shard),
             "keys": "sentences" if self.sentence_keys else "ids" if self.has_ids else "numbers",
         }
-        text = _KeyedText(self, model, shape)
-        n_all = text.look_through()
+        left_out = Counter[str]()
+        sentences = functools.partial(self._sentences, model, shape, left_out)
+        if self.is_file and not self.is_fasta:
+            warn_if_other_tokenizer(self.text, model.options.tokenizer)
+        # All of a file is checked before the work.
+        n_all = sum(1 for _ in sentences()) if self.is_file else None
         if self.is_stream:
-            results, dtype = self._encode(model, text.sentences(), show, (0, 0, n_all)), self.dtype
+            results, dtype = self._encode(model, sentences(), show, (0, 0, n_all)), self.dtype
             embedded = (EmbeddedSentence(s, as_dtype(vectors, dtype)) for s, vectors in results)
             self._write(self.out, embedded, settings)
             self.out.flush()
-            return EmbeddedFile(n_repeated=text.n_repeated, n_empty=text.n_empty)
+            return EmbeddedFile(n_repeated=left_out["repeated"], n_empty=left_out["empty"])
         with JobFolder(self.out, settings, resume=self.resume, force=self.force) as folder:
             if folder.is_over:
                 return EmbeddedFile(was_complete=True)
             with SentencePieces(folder.pieces, shape, self.dtype) as pieces:
-                todo, n_left, n_tokens = text.sentences(), pieces.n_sentences, 0
+                todo, n_left, n_tokens = sentences(), pieces.n_sentences, 0
                 for left, _ in pieces.sentences():
                     sentence, tokens = next(todo, (None, []))
                     if left != sentence:
                         raise InputError(
-                            f"{text.place(left)} is not the sentence whose vectors are in "
+                            f"{self._place(left)} is not the sentence whose vectors are in "
                             f"{folder.out}.partial. Resume with the same text, or start over with "
                             "--force."
                         )
@@ -200,7 +205,8 @@ class EmbeddingJob:
                 pieces.save()
                 with folder.finishing(), atomic_write(self.out) as temporary:
                     self._write(temporary, pieces, settings)
-        return EmbeddedFile(pieces.n_sentences, n_left, text.n_repeated, text.n_empty)
+        n_repeated, n_empty = left_out["repeated"], left_out["empty"]
+        return EmbeddedFile(pieces.n_sentences, n_left, n_repeated, n_empty)
 
     def _encode(
         self,
@@ -225,80 +231,62 @@ class EmbeddingJob:
 
     def _write(self, out: Any, embedded: Any, settings: dict[str, Any]) -> None:
         """Write the file; `embedded` are pieces, or for a stream sentences with vectors."""
-        kind, with_text, has_ids = self.kind, self.with_text, self.has_ids
+        with_text, has_ids, files = self.with_text, self.has_ids, vector_files
         with_index = with_text and not self.sentence_keys and not has_ids
-        if kind == "jsonl":
+        if self.kind == "jsonl":
             with contextlib.nullcontext(out) if self.is_stream else open(out, "wb") as file:
-                vector_files.write_jsonl(file, embedded)
-        elif kind == "parquet":
+                files.write_jsonl(file, embedded)
+        elif self.kind == "parquet":
             write_parquet(out, embedded, settings, with_text=with_text, with_keys=has_ids)
         elif self.packed:
-            npz, hdf5 = vector_files.write_packed_npz, vector_files.write_packed_hdf5
-            write = npz if kind == "npz" else hdf5
+            write = files.write_packed_npz if self.kind == "npz" else files.write_packed_hdf5
             write(out, embedded, with_text=with_text)
-        elif kind == "npz":
-            vector_files.write_npz(out, embedded, with_index=with_index)
+        elif self.kind == "npz":
+            files.write_npz(out, embedded, with_index=with_index)
         else:
-            vector_files.write_hdf5(out, embedded, with_index=with_index, original_ids=has_ids)
+            files.write_hdf5(out, embedded, with_index=with_index, original_ids=has_ids)
 
-
-class _KeyedText:
-    """The sentences of a job, with their keys.
-
-    Where the sentence is the key, `sentences` skips repeated and empty lines, and counts them.
-    """
-
-    def __init__(self, job: EmbeddingJob, model: ELMo, shape: Sequence[int | None]) -> None:
-        self._job, self._model, self._shape = job, model, shape
-        self._name = os.fspath(job.text) if job.is_file else "standard input"
-        self.n_repeated = self.n_empty = 0
-
-    def look_through(self) -> int | None:
-        """Check a file before the work and return its number of sentences; None for a stream."""
-        if not self._job.is_file:
-            return None
-        if not self._job.is_fasta:
-            warn_if_other_tokenizer(self._job.text, self._model.options.tokenizer)
-        return sum(1 for _ in self.sentences())
-
-    def place(self, sentence: Sentence) -> str:
+    def _place(self, sentence: Sentence) -> str:
         """The file and line of a sentence, for messages."""
-        kind = "sequence" if self._job.is_fasta else "line"
+        kind = "sequence" if self.is_fasta else "line"
         return f"{self._name}, {kind} {sentence.number + 1}"
 
-    def sentences(self) -> Iterator[tuple[Sentence, list[str]]]:
+    def _sentences(
+        self, model: ELMo, shape: Sequence[int | None], left_out: Counter[str]
+    ) -> Iterator[tuple[Sentence, list[str]]]:
         """The sentences in order and their tokens, checked: there must be a vector for each word,
-        which the format can hold."""
-        job, (i, n) = self._job, self._job.shard
-        keys = vector_files.Keys(paths=job.kind == "hdf5" and not job.packed)
-        self.n_repeated = self.n_empty = 0
-        for sentence in self._with_ids():
-            is_ours, place = sentence.number % n == i - 1, self.place(sentence)
+        which the format can hold. Where the sentence is the key, repeated and empty lines are
+        skipped, and counted in `left_out`."""
+        i, n = self.shard
+        keys = vector_files.Keys(paths=self.kind == "hdf5" and not self.packed)
+        left_out.clear()
+        for sentence in self._with_keys():
+            is_ours, place = sentence.number % n == i - 1, self._place(sentence)
             if sentence.key == "":
-                self.n_empty += is_ours
+                left_out["empty"] += is_ours
             elif sentence.key is not None and not keys.is_new(sentence.key, place):
-                if not job.sentence_keys:
+                if not self.sentence_keys:
                     raise InputError(f"{place}: the key {shown(sentence.key)} is repeated.")
-                self.n_repeated += is_ours
+                left_out["repeated"] += is_ours
             elif is_ours:
                 tokens = sentence.text.split()
-                self._model.refuse_unknown(tokens, place)
-                if job.kind == "parquet":
-                    require_row(len(tokens), self._shape, job.dtype, place)
+                model.refuse_unknown(tokens, place)
+                if self.kind == "parquet":
+                    require_row(len(tokens), shape, self.dtype, place)
                 yield sentence, tokens
 
-    def _with_ids(self) -> Iterator[Sentence]:
-        job, found = self._job, read_sentences(self._job.text, self._name)
-        if job.sentence_keys:
+    def _with_keys(self) -> Iterator[Sentence]:
+        found = read_sentences(self.text, self._name)
+        if self.sentence_keys:
             yield from (sentence._replace(key=sentence.text) for sentence in found)
-        elif job.ids is None:
+        elif self.ids is None:
             yield from found
         else:
-            ids = read_keys(job.ids)
+            ids = read_keys(self.ids)
             for sentence, key in itertools.zip_longest(found, ids):
                 if sentence is None or key is None:
                     raise InputError(
-                        f"{job.ids} must have one key for each line of {self._name}, got "
+                        f"{self.ids} must have one key for each line of {self._name}, got "
                         f"{len(ids)} keys for {'fewer' if sentence is None else 'more'} lines."
                     )
                 yield sentence._replace(key=key)

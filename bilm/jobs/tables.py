@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.core.errors import TEXT, InputError, require, require_at_least
+from bilm.data.prefetch import windows
 from bilm.data.sentences import as_tokens
 from bilm.files.model_files import ModelSource, open_model
 from bilm.jobs.arrow import (
@@ -227,14 +228,16 @@ class TableEmbedder:
             for row, text in enumerate(batch.column(self.text_column).to_pylist())
         ]
         of_token = np.dtype(self.wanted.dtype).itemsize * math.prod(filter(None, self.shape))
-        start = n_bytes = 0
-        for row, tokens in enumerate(sentences):
-            size = of_token * (1 if self.wanted.pooling else len(tokens or ()))
-            if row > start and n_bytes + size > most_bytes:
-                yield _Piece(batch.slice(start, row - start), schema, sentences[start:row], [])
-                start, n_bytes = row, 0
-            n_bytes += size
-        yield _Piece(batch.slice(start), schema, sentences[start:], [])
+
+        def n_bytes(tokens: list[str] | None) -> int:
+            return of_token * (1 if self.wanted.pooling else len(tokens or ()))
+
+        start = 0
+        for part, _ in windows(sentences, n_bytes, most_bytes):
+            yield _Piece(batch.slice(start, len(part)), schema, part, [])
+            start += len(part)
+        if not sentences:
+            yield _Piece(batch, schema, [], [])
 
     def _finished(self, piece: _Piece) -> pa.RecordBatch:
         """The rows of a piece with their vectors."""
