@@ -108,30 +108,23 @@ def write_parquet(
     with_keys: bool = False,
     group_bytes: int = _GROUP_BYTES,
 ) -> None:
-    """Write a Parquet file with one row per sentence.
-
-    Args:
-        settings: "shape" of a sentence's vectors, and the settings of `settings_metadata`.
-        with_text, with_keys: whether there are columns `text` and `key`.
-        group_bytes: most vectors and text of a row group; a larger sentence is a group.
-    """
+    """Write a Parquet file with one row per sentence. `settings` has the "shape" of a sentence's
+    vectors, and the settings of `settings_metadata`; a row group has at most `group_bytes` of
+    vectors and text, or one sentence."""
     arrow = import_pyarrow()
-    columns = {"id": ("number", arrow.int64())}
-    if with_keys:
-        columns["key"] = ("key", arrow.string())
-    if with_text:
-        columns["text"] = ("text", arrow.string())
+    columns = [arrow.field("id", arrow.int64())]
+    columns += [arrow.field("key", arrow.string())] if with_keys else []
+    columns += [arrow.field("text", arrow.string())] if with_text else []
     fields = vector_fields(settings["shape"], settings["dtype"])
-    first = [arrow.field(name, kind) for name, (_, kind) in columns.items()]
-    schema = arrow.schema([*first, *fields], metadata=settings_metadata(settings))
+    schema = arrow.schema([*columns, *fields], metadata=settings_metadata(settings))
     in_memory = (EmbeddedSentence(sentence, vectors[()]) for sentence, vectors in embedded)
     with parquet_writer(file, schema) as writer:
         for group, _ in windows(in_memory, _n_bytes, group_bytes):
-            arrays = [
-                arrow.array([getattr(sentence, attribute) for sentence, _ in group], kind)
-                for attribute, kind in columns.values()
-            ]
-            arrays += vector_arrays([vectors for _, vectors in group], fields)
+            sentences, vectors = zip(*group, strict=True)
+            numbers, texts, keys = zip(*sentences, strict=True)
+            contents = {"id": numbers, "key": keys, "text": texts}
+            arrays = [arrow.array(contents[c.name], c.type) for c in columns]
+            arrays += vector_arrays(vectors, fields)
             table = arrow.Table.from_arrays(arrays, schema=schema)
             writer.write_table(table, row_group_size=len(group))
 

@@ -28,20 +28,16 @@ from bilm.files.reading import PathLike, require_path
 from bilm.files.writing import overwritten, write_json
 
 _LOCK, _RECORD = "lock", "job.json"
-_OURS = {"program": "bilm embed", "format": 1}
+_OURS: dict[str, Any] = {"program": "bilm embed", "format": 1}
 _MOST_DIFFERENCES = 6  # in a message
 
 
 class JobFolder:
     """The folder of a job, locked against other processes; a context manager.
 
-    A folder in which nothing was finished is removed at the end of the block.
-
-    Args:
-        out: the file or folder that the job writes.
-        settings: everything that determines the result, as JSON.
-        resume: continue an interrupted job if there is one.
-        force: discard an interrupted job, and let the result replace OUT.
+    A folder in which nothing was finished is removed at the end of the block. `settings` are
+    everything that determines the result, as JSON. `resume` continues an interrupted job if there
+    is one; `force` discards it, and lets the result replace OUT.
 
     Attributes:
         pieces: path of the folder of pieces.
@@ -57,6 +53,7 @@ class JobFolder:
         force: bool = False,
     ) -> None:
         self.out, self._folder = _names(out)
+        self._record = dict(_OURS)
         content = json.dumps(settings, sort_keys=True)
         self.pieces = os.path.join(self._folder, f"pieces-{zlib.crc32(content.encode()):08x}")
         with contextlib.ExitStack() as stack:
@@ -69,7 +66,7 @@ class JobFolder:
         _require_free(self.out, self._folder, found, resume=resume, force=force)
         if found is None or force:
             # The record comes first, so a program killed here leaves a folder that counts as ours.
-            self._save_record(_OURS | {"settings": settings, "replaces": force, "finished": False})
+            self._save_record(settings=settings, replaces=force, finished=False)
             self._remove_folders()
         else:
             listed = differences(found["settings"], settings, "there", "now")
@@ -85,15 +82,15 @@ class JobFolder:
         if not self.is_over:
             os.makedirs(self.pieces, exist_ok=True)
 
-    def _save_record(self, record: dict[str, Any]) -> None:
-        self._record = record
-        write_json(os.path.join(self._folder, _RECORD), record)
+    def _save_record(self, **changes: Any) -> None:
+        self._record |= changes
+        write_json(os.path.join(self._folder, _RECORD), self._record)
 
     @contextlib.contextmanager
     def finishing(self) -> Iterator[None]:
         """Wrap the block that renames the result to OUT; then remove the folder."""
         _require_free(self.out, self._folder, self._record, resume=True, force=False)
-        self._save_record(self._record | {"finished": True})
+        self._save_record(finished=True)
         yield
         self._remove()
 

@@ -120,10 +120,11 @@ def write_packed_hdf5(path: PathLike, pieces: SentencePieces, *, with_text: bool
     with writing_hdf5(path) as file:
         for name, array in _small_arrays(pieces, with_text):
             file.create_dataset(name, data=array)
-        dataset = file.create_dataset("vectors", _packed_shape(pieces), pieces.dtype)
+        shape, blocks = _packed(pieces)
+        dataset = file.create_dataset("vectors", shape, pieces.dtype)
         dataset.attrs["pooled"] = pieces.is_pooled
         start = 0
-        for rows in _packed_rows(pieces):
+        for rows in blocks:
             dataset[start : start + len(rows)] = rows
             start += len(rows)
 
@@ -133,21 +134,18 @@ def write_packed_npz(path: PathLike, pieces: SentencePieces, *, with_text: bool 
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in _small_arrays(pieces, with_text):
             _write_member(archive, name, array.shape, array.dtype, [array])
-        shape = _packed_shape(pieces)
-        _write_member(archive, "vectors", shape, pieces.dtype, _packed_rows(pieces))
+        shape, blocks = _packed(pieces)
+        _write_member(archive, "vectors", shape, pieces.dtype, blocks)
 
 
-def _packed_shape(pieces: SentencePieces) -> tuple[int, ...]:
-    return (pieces.n_rows, *(n for n in pieces.shape if n is not None))
-
-
-def _packed_rows(pieces: SentencePieces) -> Iterator[np.ndarray]:
-    # (..., rows, dim) -> (rows, ..., dim)
-    return (np.moveaxis(block, -2, 0) for block in pieces.blocks())
+def _packed(pieces: SentencePieces) -> tuple[tuple[int, ...], Iterator[np.ndarray]]:
+    """The shape of all vectors together, (rows, ..., dim), and their rows in blocks."""
+    shape = (pieces.n_rows, *(n for n in pieces.shape if n is not None))
+    return shape, (np.moveaxis(block, -2, 0) for block in pieces.blocks())
 
 
 def _small_arrays(pieces: SentencePieces, with_text: bool) -> Iterator[tuple[str, np.ndarray]]:
-    lines, sizes = (np.empty(pieces.n_sentences, np.int64) for _ in range(2))
+    lines, sizes = np.empty((2, pieces.n_sentences), np.int64)
     has_keys = False
     for k, (sentence, sizes[k]) in enumerate(pieces.sentences()):
         lines[k] = sentence.number
@@ -282,9 +280,7 @@ class Keys:
             reason = f"keys have at most {_LONGEST_KEY} bytes and no NUL"
         elif not steps:
             reason = "in HDF5 it names the file itself"
-        elif (
-            name in self._taken or name in self._groups or not self._taken.keys().isdisjoint(groups)
-        ):
+        elif name in self._groups or not self._taken.keys().isdisjoint([*groups, name]):
             reason = "in HDF5 another sentence has this name, or one within the other"
         else:
             self._taken[name] = key
