@@ -44,8 +44,6 @@ from bilm.jobs.arrow import import_pyarrow, parquet_writer
 from bilm.jobs.job_folder import JobFolder, check_output
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from bilm.jobs.tables import TableEmbedder
 
 __all__ = ["EmbeddedFolder", "RangeWriter", "embed", "find_line"]
@@ -200,27 +198,23 @@ class RangeWriter:
             raise InputError(f"{error} (on the machine {socket.gethostname()})") from error
 
     def _write(self, text_range: TextRange) -> None:
-        schema, arrow = self._schema(text_range), import_pyarrow()
+        arrow, embedder = import_pyarrow(), self._embedder
+        columns = arrow.schema([("id", arrow.int64()), ("text", arrow.string())])
+        lines = [[part.path, part.line, part.n_lines, part.id] for part in text_range.parts]
+        metadata = embedder.metadata() | {_LINES: json.dumps(lines, ensure_ascii=False)}
+        schema = embedder.schema(columns).with_metadata(metadata)
         texts = [line.strip() for line in self._reader.lines(text_range)]
         for row, text in enumerate(texts):
             path, line = text_range.place(row)
-            self._embedder.check_row(text, f"{path}, line {line + 1}")
+            embedder.check_row(text, f"{path}, line {line + 1}")
         ids = np.arange(text_range.first_id, text_range.first_id + len(texts))
-        rows = arrow.RecordBatch.from_arrays([ids, arrow.array(texts, "string")], ["id", "text"])
+        rows = arrow.RecordBatch.from_pydict({"id": ids, "text": texts}, columns)
         try:
             with atomic_write(self.path(text_range)) as path, parquet_writer(path, schema) as file:
-                for batch in self._embedder.batches(iter([rows]), _ROW_GROUP_BYTES):
+                for batch in embedder.batches(iter([rows]), _ROW_GROUP_BYTES):
                     file.write_batch(batch.replace_schema_metadata(schema.metadata))
         except InputError as error:
             raise InputError(f"{text_range}: {error}") from error
-
-    def _schema(self, text_range: TextRange) -> pa.Schema:
-        """The columns of a range's file, with all metadata. Loads the model."""
-        arrow = import_pyarrow()
-        columns = arrow.schema([("id", arrow.int64()), ("text", arrow.string())])
-        lines = [[part.path, part.line, part.n_lines, part.id] for part in text_range.parts]
-        metadata: Any = {_LINES: json.dumps(lines, ensure_ascii=False)}
-        return self._embedder.schema(columns).with_metadata(self._embedder.metadata() | metadata)
 
 
 def _compute(

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 64 * 2**20
 
 
-# The model loaded last, by the key of its embedder: engines pass a copy of the same embedder with
-# each task.
+# The model loaded last, by the key of its embedder, because engines pass a copy with each task.
 _LOCK = threading.Lock()
 _LATEST: dict[str, ELMo] = {}
 
@@ -153,11 +152,8 @@ class TableEmbedder:
     @functools.cached_property
     def _settings(self) -> dict[str, Any]:
         model = self._load(strict=False)
-        return {
-            "model": model.fingerprint(),
-            **self.wanted._asdict(),
-            "precision": model.precision,
-        }
+        facts = {"model": model.fingerprint(), "precision": model.precision}
+        return facts | self.wanted._asdict()
 
     def metadata(self) -> dict[str, str]:
         """The settings as the metadata of a schema, which the tables of the result have."""
@@ -203,18 +199,12 @@ class TableEmbedder:
                     waiting.append(piece)
                     yield from ((piece, tokens or []) for tokens in piece.sentences)
 
-        results = model.encode_iter(
-            sentences(),
-            self.wanted.layers,
-            self.wanted.pooling,
-            batch_size=self.batch_size,
-            with_ids=True,
-            show_progress=False,
-        )
-        for piece, vectors in results:
+        settings: Any = {"batch_size": self.batch_size, "with_ids": True, "show_progress": False}
+        layers, pooling, dtype = self.wanted
+        for piece, vectors in model.encode_iter(sentences(), layers, pooling, **settings):
             while waiting[0] is not piece:  # one without rows
                 yield self._finished(waiting.popleft())
-            piece.vectors.append(as_dtype(vectors, self.wanted.dtype))
+            piece.vectors.append(as_dtype(vectors, dtype))
             if len(piece.vectors) == len(piece.sentences):
                 yield self._finished(waiting.popleft())
         while waiting:
