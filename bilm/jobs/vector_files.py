@@ -10,7 +10,7 @@ import itertools
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO
 
 import h5py
 import numpy as np
@@ -101,10 +101,8 @@ def write_jsonl(file: IO[bytes], embedded: Iterable[EmbeddedSentence]) -> None:
     Numbers have nine digits, from which float32 is restored exactly.
     """
     for sentence, vectors in embedded:
-        fields: dict[str, Any] = {"line": sentence.number}
-        if sentence.key is not None:
-            fields["key"] = sentence.key
-        fields["tokens"] = sentence.text.split()
+        key = {} if sentence.key is None else {"key": sentence.key}
+        fields = {"line": sentence.number, **key, "tokens": sentence.text.split()}
         begun = json.dumps(fields, ensure_ascii=False)[:-1]
         file.write(f'{begun}, "vectors": {_json(vectors[()])}}}\n'.encode())
 
@@ -194,20 +192,16 @@ class PackedVectors:
                     "embed --packed` writes them."
                 )
             self._lines = read_integers(file, "lines")
-            self._contents = {
-                name: self._content(file, name, offsets)
-                for name, offsets in (
-                    ("vectors", "offsets"), ("text", "text_offsets"), ("key", "key_offsets")
-                )
-                if name in file
-            }  # fmt: skip
+            names = [name for name in ("vectors", "text", "key") if name in file]
+            self._contents = {name: self._content(file, name) for name in names}
             self.vectors = self._contents["vectors"][0]
             require_floats(file, "vectors", self.vectors)
             self._is_pooled = bool(self.vectors.attrs.get("pooled", False))
             self._open = stack.pop_all()
 
-    def _content(self, file: h5py.File, name: str, offsets: str) -> tuple[h5py.Dataset, np.ndarray]:
+    def _content(self, file: h5py.File, name: str) -> tuple[h5py.Dataset, np.ndarray]:
         """An array, and the offset of each sentence in it."""
+        offsets = "offsets" if name == "vectors" else f"{name}_offsets"
         content, starts = own_dataset(file, name), read_integers(file, offsets)
         n, most = len(self) + 1, len(content)
         if len(starts) != n or (np.diff(starts, prepend=0, append=most) < 0).any():
