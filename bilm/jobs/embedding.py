@@ -179,8 +179,21 @@ class EmbeddingJob:
             warn_if_other_tokenizer(self.text, model.options.tokenizer)
         # All of a file is checked before the work.
         n_all = sum(1 for _ in sentences()) if self.is_file else None
+
+        def encode(todo: Any, n_left: int, n_tokens: int, new_array: Any = None) -> Iterator[Any]:
+            show(n_left, n_tokens, n_all)
+            return model.encode_iter(
+                todo,
+                self.layers,
+                self.pooling,
+                batch_size=self.batch_size,
+                with_ids=True,
+                show_progress=lambda n, m: show(n_left + n, n_tokens + m, n_all),
+                new_array=new_array,
+            )
+
         if self.is_stream:
-            results, dtype = self._encode(model, sentences(), show, (0, 0, n_all)), self.dtype
+            results, dtype = encode(sentences(), 0, 0), self.dtype
             embedded = (EmbeddedSentence(s, as_dtype(vectors, dtype)) for s, vectors in results)
             self._write(self.out, embedded, settings)
             self.out.flush()
@@ -199,35 +212,13 @@ class EmbeddingJob:
                             "--force."
                         )
                     n_tokens += len(tokens)
-                before = (n_left, n_tokens, n_all)
-                for found in self._encode(model, todo, show, before, pieces.new_array):
+                for found in encode(todo, n_left, n_tokens, pieces.new_array):
                     pieces.add(*found)
                 pieces.save()
                 with folder.finishing(), atomic_write(self.out) as temporary:
                     self._write(temporary, pieces, settings)
         n_repeated, n_empty = left_out["repeated"], left_out["empty"]
         return EmbeddedFile(pieces.n_sentences, n_left, n_repeated, n_empty)
-
-    def _encode(
-        self,
-        model: ELMo,
-        sentences: Iterator[tuple[Sentence, list[str]]],
-        show: ShowEmbedded,
-        before: tuple[int, int, int | None],
-        new_array: Any = None,
-    ) -> Iterator[tuple[Sentence, Any]]:
-        """Pairs of sentences and vectors; `before` is what an interrupted job has shown."""
-        n_sentences, n_tokens, n_all = before
-        show(*before)
-        return model.encode_iter(
-            sentences,
-            self.layers,
-            self.pooling,
-            batch_size=self.batch_size,
-            with_ids=True,
-            show_progress=lambda n, m: show(n_sentences + n, n_tokens + m, n_all),
-            new_array=new_array,
-        )
 
     def _write(self, out: Any, embedded: Any, settings: dict[str, Any]) -> None:
         """Write the file; `embedded` are pieces, or for a stream sentences with vectors."""
