@@ -15,6 +15,7 @@ from bilm.analysis.model_report import Prediction, make_report, measure_predicti
 from bilm.analysis.occurrences import ordinary_words, sample_sentences
 from bilm.cli import main
 from bilm.core.errors import InputError
+from tests import oracle
 from tests.command_line import input_error, usage_error
 from tests.small_models import write_small_model
 
@@ -252,6 +253,13 @@ def test_the_verb_prints_a_report_of_weights(elmo, tmp_path, capsys):
     assert main([*arguments, "--weight_file", weights]) == 0
     said = capsys.readouterr().out
     assert "3 sentences, 9 tokens of" in said and "has no softmax" in said
+    words, dim = ["<S>", "</S>", "<UNK>", "one", "two"], model.options["lstm"]["projection_dim"]
+    (tmp_path / "words.txt").write_text("\n".join(words), encoding="utf-8")
+    softmax = {"softmax/W": np.zeros((5, dim)), "softmax/b": np.zeros(5)}
+    oracle.write_hdf5(tmp_path / "softmax.hdf5", softmax)
+    more = ["--softmax_file", str(tmp_path / "softmax.hdf5"), "--vocab_file"]
+    assert main([*arguments, "--weight_file", weights, *more, str(tmp_path / "words.txt")]) == 0
+    assert "has no softmax" not in capsys.readouterr().out
 
 
 def test_wrong_usage_of_the_verb(trained, tmp_path, capsys):

@@ -104,7 +104,7 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
                 found = [line.get("heldout_perplexity") for line in read_log(save_dir)]
                 measurements = [value for value in found if value is not None]
         model = text_job.pretrained(args, source)
-        elmo = model.load()
+        elmo = model._replace(softmax_file=None).load()
         read = counted(word_job.read_sentences(args.text, display))
         sentences = analysis.sample_sentences(read, args.sentences, seed=args.seed)
         return analysis.make_report(
