@@ -130,15 +130,11 @@ class BidirectionalLanguageModel(LayerOfFiles):
 
     @classmethod
     def from_pretrained(cls, source: ModelSource, **settings: Any) -> BidirectionalLanguageModel:
-        """Load a model by its folder, ZIP file, name or address.
+        """Load a model by its folder, ZIP file, name or address, see
+        `bilm.files.model_files.open_model`; raises what `ELMo.from_pretrained` does.
 
-        Args:
-            source: see `bilm.files.model_files.open_model`.
-            settings: arguments of the constructor by name. `use_character_inputs` defaults to the
-                model's input.
-
-        Raises:
-            FileNotFoundError, InputError, ConnectionError: as for `ELMo.from_pretrained`.
+        `settings` are arguments of the constructor by name; `use_character_inputs` defaults to the
+        model's input.
         """
         with open_model(source, weights_only=True) as files:
             options = files.read_options()
@@ -158,11 +154,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
             variable.assign(tf.broadcast_to(value, variable.shape))
 
     def warm_up(self, ids: Any) -> None:
-        """Start texts from the states after reading some sentences: for models that were trained
-        without resets, see `bilm.data.sentences.read_warm_up`. Keras saves the states.
-
-        Args:
-            ids: sentences, as for a call, with a few thousand words.
+        """Start texts from the states after reading some sentences, with a few thousand words: for
+        models that were trained without resets, see `bilm.data.sentences.read_warm_up`. The ids are
+        as for a call. Keras saves the states.
 
         Raises:
             InputError: as for a call, or no sentence has a token.
@@ -180,7 +174,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
             self.reset_states()
 
     def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the ids, then call the Keras layer."""
         ids = self.checked(ids)
         if self.stateful and ids.shape[0] is not None and ids.shape[0] > self.max_batch_size:
             raise InputError(
@@ -190,7 +183,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
         return super().__call__(ids, *args, **kwargs)
 
     def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Compute all layers of a batch of sentences."""
         ids = tf.cast(ids, tf.int32)
         if not self.use_character_inputs:
             return self.read(self.encoder(ids), ids > 0)
@@ -244,7 +236,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
             variable.assign(tf.concat([value, rest], axis=0))
 
     def compute_mask(self, ids: Any, previous_mask: Any = None) -> None:
-        """None: the results include the mask; their time axes differ, so Keras cannot carry it."""
+        """None: the time axes of the results differ, so Keras cannot carry their mask."""
 
     def checked(self, ids: Any) -> Any:
         """The ids, lists as an array, after checking type, shape and range; symbolic ones by type
@@ -281,7 +273,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
         return ids
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that build the network; its weights are saved separately."""
         return super().get_config() | {
             "options_file": self.options.inference_dict(),
             "weight_file": None,

@@ -1,9 +1,8 @@
 """All layers of streams of sentences; each distinct word is encoded once.
 
 Sentences are read a window at a time and packed into the rows of a batch (see `packing`). While a
-window is computed, the vectors of the previous one are yielded, in the order of the input. Memory
-holds two windows and the kept words, however long the stream is. A sentence that is longer than a
-window is computed and yielded in chunks.
+window is computed, the vectors of the previous one are yielded, so that memory holds two windows.
+A sentence that is longer than a window is computed and yielded in chunks.
 """
 
 from __future__ import annotations
@@ -41,13 +40,8 @@ class Block(NamedTuple):
 class CorpusEncoder:
     """Runs a network over a stream of sentences.
 
-    Args:
-        word_ids: returns the encoder's ids of words.
-        window_tokens: tokens to compute at a time; a longer sentence is a window of its own. None:
-            chosen for speed. Can be set, like `chunk_tokens`, the tokens of a long sentence to
-            compute at a time.
-        runner: runs the LSTMs; None creates one.
-        kept_bytes: limit of the kept word vectors; beyond it, all are forgotten.
+    `window_tokens` tokens are computed at a time; a longer sentence is a window of its own, and
+    `chunk_tokens` of it are computed at a time. Both can be set.
     """
 
     def __init__(
@@ -55,9 +49,9 @@ class CorpusEncoder:
         network: BiLM,
         word_ids: IdsOfWords,
         *,
-        window_tokens: int | None = None,
+        window_tokens: int | None = None,  # None: chosen for speed
         runner: PackedRunner | None = None,
-        kept_bytes: int = _KEPT_BYTES,
+        kept_bytes: int = _KEPT_BYTES,  # of word vectors; beyond it, all are forgotten
     ) -> None:
         self._network = network
         self._runner = runner or PackedRunner(network)
@@ -67,8 +61,7 @@ class CorpusEncoder:
         self.chunk_tokens = 1024
 
     def warm_up(self, sentences: Sequence[Tokens]) -> None:
-        """Start sentences from the states after a warm-up text; see
-        `bilm.data.sentences.read_warm_up`."""
+        """Start sentences from the states after these; see `read_warm_up`."""
         framed = [[BOS, *sentence, EOS] for sentence in sentences]
         stops = np.cumsum([len(sentence) for sentence in framed])
         index = np.split(self._words.numbers(framed), stops[:-1])
@@ -103,12 +96,8 @@ class CorpusEncoder:
         return (next(results[part]) for part in parts.tolist())
 
     def blocks(self, sentence: Tokens) -> Iterator[Block]:
-        """All layers of a sentence of at least one word, in bounded memory.
-
-        States are passed from chunk to chunk, so the layers equal those of the complete sentence.
-        Every position is yielded once per direction: the forward direction starts with the first
-        word, the backward direction with the last.
-        """
+        """All layers of a sentence of at least one word, in bounded memory. Every position is
+        yielded once per direction, in the direction's reading order."""
         n, at_once = len(sentence), self.chunk_tokens
         with self._lock:
             numbers = self._words.numbers([[BOS, EOS, *sentence]])

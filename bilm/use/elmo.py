@@ -175,7 +175,6 @@ class ELMo:
         self.corpus.window_tokens, self.corpus.chunk_tokens = state["corpus"]
 
     def _variables(self) -> list[Any]:
-        """All variables of the network, including the initial states."""
         encoder, stacks = self.network
         return [variable for layer in (encoder, *stacks) for variable in layer.weights]
 
@@ -185,7 +184,7 @@ class ELMo:
         return self._words.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
-        """Raise an error for a word without a vector; see `WordSource.refuse_unknown`."""
+        """See `WordSource.refuse_unknown`."""
         self._words.refuse_unknown(sentence, where)
 
     def encode(
@@ -297,7 +296,6 @@ class ELMo:
                 yield (name, vectors) if with_ids else vectors
 
     def _vectors(self, sentences: Iterator[Tokens], job: _Job) -> Iterator[Any]:
-        """The results; long sentences are computed one by one."""
         long = self.corpus.window_tokens
         for is_long, group in itertools.groupby(sentences, lambda s: len(s) > long):
             if is_long:
@@ -357,20 +355,18 @@ class LayerChoice:
 
     def __init__(self, layers: Layers, n_layers: int) -> None:
         self.weights: np.ndarray | None = None
-        self.keeps_layers = isinstance(layers, str) and layers == "all"
-        self.normalises = (
-            isinstance(layers, ScalarMix) and layers.do_layer_norm and layers.W is not None
-        )
-        self._mix: Any = layers if self.normalises else None
+        self.keeps_layers = self.normalises = False
+        self._mix: Any = None
         self._number: int | None = None
-        known = {
-            "average": np.full(n_layers, 1 / n_layers),
-            "sum": np.ones(n_layers),
-            "top": n_layers - 1,
-        }
-        value: Any = known.get(layers, layers) if isinstance(layers, str) else layers
-        if isinstance(layers, ScalarMix):
+        value: Any = layers
+        if isinstance(layers, str):
+            self.keeps_layers = layers == "all"
+            ones = np.ones(n_layers)
+            value = {"average": ones / n_layers, "sum": ones, "top": n_layers - 1}.get(layers)
+        elif isinstance(layers, ScalarMix):
             value = _mix_weights(layers, n_layers)
+            self.normalises = layers.do_layer_norm and layers.W is not None
+            self._mix = layers if self.normalises else None
         if self.keeps_layers or self.normalises:
             return
         is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -418,21 +414,17 @@ def _mix_weights(mix: ScalarMix, n_layers: int) -> np.ndarray:
     if mix.W is None:
         softmax = np.eye(n_layers)[-1]
     else:
-        raised = np.exp(mix.W.numpy().astype(np.float64) - mix.W.numpy().max())
-        softmax = raised / raised.sum()
+        softmax = tf.nn.softmax(mix.W.numpy().astype(np.float64)).numpy()
     return float(mix.gamma.numpy()[0]) * softmax
 
 
 class _Job(NamedTuple):
-    """The settings of a call."""
-
     choice: LayerChoice
     pooling: str | None
     batch_size: int | None
     new_array: NewArray
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """Pool the vectors of a sentence if `pooling` is set."""
         if self.pooling is None:
             return vectors
         *middle, n_tokens, dim = vectors.shape
@@ -441,7 +433,7 @@ class _Job(NamedTuple):
     def pool(
         self, parts: Iterable[tuple[slice, np.ndarray]], n_tokens: int, shape: tuple[int, ...]
     ) -> np.ndarray:
-        """One vector (..., dim) from pairs of columns and vectors (..., tokens, columns)."""
+        """One vector from pairs of columns and vectors (..., tokens, columns)."""
         if not n_tokens:
             return np.zeros(shape, np.float32)
         is_mean = self.pooling == "mean"
@@ -465,7 +457,7 @@ class PaddedVectors(NamedTuple):
 
 
 def _padded(results: list[np.ndarray], shape: tuple[int, ...]) -> PaddedVectors:
-    """Sentences in one array; `shape` is the shape of a token's vectors."""
+    """`shape` is the shape of a token's vectors."""
     lengths = np.array([vectors.shape[-2] for vectors in results], np.int64)
     longest = int(lengths.max(initial=0))
     together = np.zeros((len(results), *shape[:-1], longest, shape[-1]), np.float32)
@@ -475,7 +467,6 @@ def _padded(results: list[np.ndarray], shape: tuple[int, ...]) -> PaddedVectors:
 
 
 def _ragged(results: list[np.ndarray], shape: tuple[int, ...]) -> tf.RaggedTensor:
-    """Sentences in a ragged tensor (sentences, tokens, *shape)."""
     # The ragged axis must come first: (n_layers, tokens, dim) -> (tokens, n_layers, dim)
     rows = [np.moveaxis(vectors, -2, 0) for vectors in results]
     values = np.concatenate([np.zeros((0, *shape), np.float32), *rows])

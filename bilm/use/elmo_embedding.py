@@ -138,15 +138,10 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
     @classmethod
     def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> ELMoEmbedding:
-        """Load a model as `ELMo.from_pretrained` does.
+        """Load a model as `ELMo.from_pretrained` does; raises what it does.
 
-        Args:
-            source: see `bilm.files.model_files.open_model`; or a `Pretrained`.
-            settings: arguments of the constructor by name. `vocab_file` defaults to the model's
-                vocab.txt.
-
-        Raises:
-            FileNotFoundError, InputError, ConnectionError: as for `ELMo.from_pretrained`.
+        `settings` are arguments of the constructor by name; `vocab_file` defaults to the model's
+        vocab.txt.
         """
         given = {name: settings.pop(name) for name in Pretrained._fields if name in settings}
         model = Pretrained.of(source, "softmax_file", **given)
@@ -190,18 +185,14 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         return None
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the inputs, then call the Keras layer."""
-        return super().__call__(self._checked(inputs), *args, **kwargs)
-
-    def _checked(self, inputs: Any) -> Any:
         if _are_ids(inputs):
-            return self.language_model.checked(inputs)
-        inputs = as_text(inputs)
-        self.word_vectors.require_words()
-        return inputs
+            inputs = self.language_model.checked(inputs)
+        else:
+            inputs = as_text(inputs)
+            self.word_vectors.require_words()
+        return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Compute the vectors of a batch of sentences."""
         if inputs.dtype == tf.string:
             found = self.all_layers(framed_words(tokens_of(inputs)))
         else:
@@ -222,14 +213,13 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         return self.language_model.read(tokens, sentences.mask)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """float32 (batch, time, dim); the time axis of sentences is unknown before they run."""
+        """The time axis of sentences is unknown before they run."""
         time = inputs.shape[1] if len(inputs.shape) > 1 else None
         if time is not None and inputs.dtype != "string":
             time -= 2
         return keras.KerasTensor((inputs.shape[0], time, self.dim), "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that build the layer; its weights are saved separately."""
         model, mix = self.language_model, self.mix
         return super().get_config() | {
             "options_file": model.options.inference_dict(),
@@ -248,7 +238,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
 
 def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:
-    """The values of the argument `words`, which may be from a saved layer's configuration."""
+    """The values of `words`, which may be from a saved layer's configuration."""
     if words is None:
         raise InputError("weight_file must be given, or words, got neither.")
     require(OBJECT, words=words)

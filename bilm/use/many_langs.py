@@ -76,12 +76,8 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
     dictionaries of characters and words instead of 261 byte vectors, so other readers of published
     weights refuse them.
 
-    Args:
-        source: a folder or ZIP file with config.json, char.dic, word.dic, encoder.pkl,
-            token_embedder.pkl and, unless it comes with the program, the file that config.json
-            names. Or a name or an address, see `bilm.files.published`.
-        weight_file: the HDF5 file to write.
-        options_file: the JSON file to write.
+    `source` is a folder or ZIP file with the files above, or a name or an address, see
+    `bilm.files.published`. The results are an HDF5 and a JSON file.
     """
     with _opened_folder(local_source(source)) as folder:
         path, config = _read_config(folder)
@@ -113,7 +109,6 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
 
 @contextlib.contextmanager
 def _opened_folder(source: PathLike) -> Iterator[str]:
-    """The folder of a model; the members of a ZIP file are extracted for the block."""
     path = os.fspath(source)
     if os.path.isdir(path):
         _members(path, os.listdir(path))
@@ -160,7 +155,6 @@ def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: int) -> Options:
-    """The sizes as our options; `n_words` is 0 without a word dictionary."""
     encoder, embedder = config["encoder"], config["token_embedder"]
     try:
         lstm = LSTMOptions(
@@ -206,7 +200,6 @@ class _Tensors:
         return self._left.pop(name)
 
     def require_all_taken(self) -> None:
-        """Raise an error for remaining tensors: the file holds another kind of model."""
         if self._left:
             raise InputError(f"{self._path}: unexpected: {', '.join(sorted(self._left))}.")
 

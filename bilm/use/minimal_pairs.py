@@ -31,7 +31,7 @@ class MinimalPair(NamedTuple):
 
 
 class ScoredPair(NamedTuple):
-    """The scores of a pair's sentences, from `Predictor.score`."""
+    """The scores of a pair's sentences."""
 
     pair: MinimalPair
     good: SentenceScore
@@ -45,15 +45,15 @@ class ScoredPair(NamedTuple):
 
 @dataclass
 class PairCounts:
-    """Counts of a phenomenon: pairs, pairs with a token outside the vocabulary, and right pairs per
-    direction of the model."""
+    """Counts of a phenomenon."""
 
     n_pairs: int = 0
-    n_unknown: int = 0
+    n_unknown: int = 0  # pairs with a token outside the vocabulary
+    # By direction: pairs whose good sentence is more probable.
     n_right: Counter[str] = field(default_factory=Counter)
 
     def add(self, scored: ScoredPair) -> None:
-        """Count a pair, which is right if the good sentence is more probable."""
+        """Count a pair."""
         self.n_pairs += 1
         self.n_unknown += scored.has_unknown
         for direction, total in _TOTALS.items():

@@ -1,15 +1,12 @@
 """Packed sentences: their layout in a batch, and the execution of the LSTMs.
 
-Sentences are laid end to end in the rows of a batch (sequence packing), so that nothing is computed
-for padding. A sentence takes one position per word, and the LSTM states are reset at its start.
-Both directions use the same positions; the backward direction has a sentence's words in reverse.
-The first input of a direction, `<S>` or `</S>`, is the same for all sentences, so it is computed
-once: the initial states are the states after it.
+Sentences are laid end to end in the rows of a batch, without padding, and the states are reset at
+their starts. The backward direction has a sentence's words in reverse, at the same positions. The
+first input, `<S>` or `</S>`, is the same for all sentences: they start from the states after it.
 
 The cost of a step is its number of rows plus a fixed cost, which is smaller in a compiled program.
-There is one program for each of a few numbers of rows; it is compiled once the accumulated extra
-cost of running without it exceeds the cost of compilation, or when more text follows. A compiled
-loop has a fixed number of steps; longer rows are run in several calls.
+There is a program for each of a few numbers of rows. It is compiled once running without it has
+cost more than a compilation, or when more text follows.
 """
 
 from __future__ import annotations
@@ -81,12 +78,9 @@ class PackedSentences(NamedTuple):
         return resets
 
     def layers(self, number: int, tokens: np.ndarray, outputs: Sequence[Outputs]) -> np.ndarray:
-        """All layers of sentence `number`: (n_layers + 1, words, n_directions * projection_dim).
-
-        Args:
-            tokens: (words, projection_dim), the vectors of its words.
-            outputs: outputs of consecutive runs of steps; only the last run may be shorter.
-        """
+        """All layers of sentence `number`: (n_layers + 1, words, n_directions * projection_dim),
+        from its word vectors (words, projection_dim) and the outputs of consecutive runs of steps,
+        of which only the last may be shorter."""
         n_words, dim = tokens.shape
         n_directions, n_layers, n_steps = len(outputs[0]), len(outputs[0][0]), len(outputs[0][0][0])
         result = np.empty((1 + n_layers, n_words, n_directions, dim), tokens.dtype)
@@ -106,33 +100,18 @@ class PackedSentences(NamedTuple):
 
 
 class PackedRunner:
-    """Runs the LSTMs of a network over packed sentences.
-
-    Args:
-        mode: how compiled layers are executed; None: the fastest mode.
-        rows: numbers of rows to compile programs for; None: fast ones.
-        compiling: cost of a compilation, in rows times steps.
-        longest: words of the longest sentence that should share a batch; longer sentences would
-            leave too few rows.
-        kept_words: words whose first-layer pre-activations a compiled loop keeps, unless a window
-            has more words.
-        loop_steps: steps of a compiled loop; longer rows take several calls. By default a third of
-            a full window: with more, few sentences waste memory.
-
-    Attributes:
-        window_tokens: number of words that fill the rows.
-    """
+    """Runs the LSTMs of a network over packed sentences; `window_tokens` words fill the rows."""
 
     def __init__(
         self,
         network: BiLM,
         *,
-        mode: Mode | None = None,
-        rows: Sequence[int] | None = None,
-        compiling: int = 12_000,
-        longest: int = 255,
-        kept_words: int = 4096,
-        loop_steps: int = 112,
+        mode: Mode | None = None,  # of compiled layers; None: the fastest
+        rows: Sequence[int] | None = None,  # numbers of rows with a program; None: fast ones
+        compiling: int = 12_000,  # cost of a compilation, in rows times steps
+        longest: int = 255,  # words of a sentence; longer ones would leave too few rows
+        kept_words: int = 4096,  # pre-activations that a compiled loop keeps, or a window's words
+        loop_steps: int = 112,  # of a compiled loop; more would waste memory with few sentences
     ) -> None:
         self._network = network
         stack = network.stacks[0]
@@ -153,9 +132,8 @@ class PackedRunner:
         self._initial: tuple[States, ...] = ()
 
     def _function(self, mode: Mode, n_rows: int | None = None) -> Any:
-        """A function that runs both directions: from tables of words (their vectors, or for the
-        compiled loop their first-layer pre-activations), the rows in them, resets, the number of
-        steps, the states of a sentence's start and before the first step, to outputs and states."""
+        """A function that runs both directions. Its tables hold vectors of words, or for the
+        compiled loop first-layer pre-activations; sentences start from the states `initial`."""
         network, lstm = self._network, self._network.stacks[0].options
         in_loop, n_directions = mode is Mode.COMPILED_LOOP, len(network.stacks)
 
@@ -182,25 +160,14 @@ class PackedRunner:
 
     def __call__(
         self,
-        table: np.ndarray,
-        numbers: np.ndarray,
-        lengths: np.ndarray,
-        is_full: bool,
-        n_former: int = 0,
+        table: np.ndarray,  # float32 (words, projection_dim); `<S>` and `</S>` are words 0 and 1
+        numbers: np.ndarray,  # int32, the words of all sentences in order: rows of `table`
+        lengths: np.ndarray,  # int64 (sentences,), words of each sentence, >= 1
+        is_full: bool,  # more text follows, so that a compilation is worthwhile
+        n_former: int = 0,  # words in former tables, which differ from this table's
     ) -> Iterator[np.ndarray]:
-        """Pack sentences and run the layers.
-
-        Args:
-            table: float32 (words, projection_dim), the vectors of words; `<S>` and `</S>` are the
-                words 0 and 1. It is not used after the call.
-            numbers: the words of all sentences, one after the other: int32, rows of `table`.
-            lengths: int64 (sentences,), words of each sentence, >= 1.
-            is_full: more text follows, so that a compilation is worthwhile.
-            n_former: number of words in former tables, to tell this table's words from them.
-
-        Returns:
-            All layers of each sentence, see `PackedSentences.layers`.
-        """
+        """All layers of each sentence, see `PackedSentences.layers`; `table` is not used after the
+        call."""
         self._start(table)
         used, ids = np.unique(numbers, return_inverse=True)
         vectors = table[used]
@@ -258,7 +225,7 @@ class PackedRunner:
         self._initial = self._plain(marks, ids, resets, 1, before, before)[1]
 
     def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[PackedSentences, Any]:
-        """The layout whose steps cost least, and the function that runs them."""
+        """The fastest layout, and the function that runs it."""
         total, longest = int(lengths.sum()), int(lengths.max())
 
         def cost(n_rows: int, of_step: int) -> int:
@@ -277,7 +244,7 @@ class PackedRunner:
         return PackedSentences.pack(lengths, n_rows), run
 
     def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
-        """Start sentences from the states after a warm-up text; see `BiLM.warm_up`."""
+        """See `BiLM.warm_up`."""
         self._network.warm_up(vectors, sentences)
         self._initial = ()
 

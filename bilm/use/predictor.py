@@ -5,15 +5,14 @@
     words = predictor.substitutes(["They ___ it ."])
 
 Words for a place are predicted from the text on both sides, without reading the place itself: the
-normalised product of the distributions of both directions, a product of experts (Hinton 2002,
-"Training products of experts by minimizing contrastive divergence"). If the text before and the
-text after are independent given the word, Bayes' rule is
+product of the distributions of both directions, a product of experts (Hinton 2002, "Training
+products of experts by minimizing contrastive divergence"). If the text before and the text after
+are independent given the word, Bayes' rule is
 
     p(word | before, after) = p(word | before) p(word | after) / p(word) / normaliser,
 
-so the product alone counts p(word) twice. It is divided by p(word) to the power of `prior`: 1 is
-Bayes' rule, 0 the product alone. p(word) is the log-uniform distribution over the word's rank in
-the vocabulary, which is sorted by descending count; the sampled softmax draws from it as well.
+so the product is divided by p(word) to the power of `prior`: 1 is Bayes' rule, 0 the product alone.
+p(word) is log-uniform over the word's rank in the vocabulary, as in the sampled softmax.
 """
 
 from __future__ import annotations
@@ -124,11 +123,9 @@ class Substitutes(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A sentence, its id, and the positions to find substitutes for."""
-
-    name: Any
+    name: Any  # the id of the sentence
     tokens: Tokens
-    positions: Sequence[int] = ()
+    positions: Sequence[int] = ()  # where to find substitutes
 
 
 class _Distribution(NamedTuple):
@@ -203,12 +200,8 @@ class Predictor:
     def score(
         self, sentences: Iterable[str | Sequence[str]], *, batch_size: int | None = None
     ) -> list[SentenceScore]:
-        """Log-probabilities of each token of sentences, in nats.
-
-        Args:
-            sentences: lists of tokens, or text that is split at white space.
-            batch_size: most sentences computed together; None: chosen for speed. It does not
-                change the scores.
+        """Log-probabilities of each token of sentences, in nats. `sentences` and `batch_size` as
+        for `ELMo.encode`.
 
         Raises:
             InputError: a sentence is neither text nor a list of tokens, or `batch_size` is below 1.
@@ -219,10 +212,7 @@ class Predictor:
         self, sentences: Iterable[Any], *, batch_size: int | None = None, with_ids: bool = False
     ) -> Iterator[Any]:
         """The scores of a stream, in bounded memory and in the order of the input; see `score`.
-
-        Args:
-            with_ids: take pairs (id, sentence) and yield pairs (id, `SentenceScore`).
-        """
+        `with_ids` takes pairs (id, sentence) and yields pairs (id, `SentenceScore`)."""
         require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
         requests = (_Request(*item) for item in read_stream(sentences, with_ids))
@@ -292,7 +282,8 @@ class Predictor:
             prior = len(directions) - 1
         vocabulary = self.vocabulary
         bias = len(directions) * self._model.softmax.b.value.numpy()
-        bias -= prior * _log_uniform(vocabulary.size)
+        ids = np.arange(vocabulary.size)
+        bias -= prior * np.log(np.log1p(1 / (ids + 1)) / np.log(vocabulary.size + 1))  # log-uniform
         special = list({vocabulary.bos, vocabulary.eos, vocabulary.unk})
         bias[special] = NEVER
         return _Distribution(directions, bias, int(min(n, vocabulary.size - len(special))))
@@ -303,7 +294,6 @@ class Predictor:
         compute: Callable[[list[_Request]], Iterator[Any]],
         with_ids: bool,
     ) -> Iterator[Any]:
-        """The results of a stream, computed a window at a time."""
         for window, _ in windows(requests, lambda r: len(r.tokens) + 2, self.window_tokens):
             for request, result in zip(window, compute(window), strict=True):
                 yield (request.name, result) if with_ids else result
@@ -320,6 +310,7 @@ class Predictor:
         self, requests: Sequence[_Request], batch_size: int | None
     ) -> Iterator[SentenceScore]:
         n_directions = self.options.n_directions
+        both = n_directions == 2
         # In the reading order of each direction: the tokens, then the sentence end.
         read = [np.empty((n_directions, len(r.tokens) + 1), np.float32) for r in requests]
         states: Any = None
@@ -328,7 +319,6 @@ class Predictor:
             for row, number, count in chunk.rows():
                 read[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
         for request, values in zip(requests, read, strict=True):
-            both = n_directions == 2
             yield SentenceScore(
                 tokens=list(request.tokens),
                 known=self.vocabulary.known_ids(request.tokens) >= 0,
@@ -419,12 +409,6 @@ def likeliest_words(
     return Likeliest(ids, best - log_sum[:, tf.newaxis], given - log_sum, ranks)
 
 
-def _log_uniform(n_tokens: int) -> np.ndarray:
-    """log P(id) of the log-uniform distribution over ids: float64 (n_tokens,)."""
-    ids = np.arange(n_tokens)
-    return np.log(np.log1p(1 / (ids + 1))) - np.log(np.log(n_tokens + 1))
-
-
 def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
     """The positions of the tokens that are places; arguments as for `Predictor.substitutes`."""
     if isinstance(places, str):
@@ -452,10 +436,11 @@ def has_softmax(files: ModelFiles) -> bool:
 
 
 def _load_checkpoint(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
+    checkpoint = os.fspath(files.weights)
     if model.softmax_file is not None:
-        raise InputError(f"softmax_file is for weights; {files.weights} is a checkpoint.")
-    found = _build(files.read_options(), files, model, None, os.fspath(files.weights))
-    load_variables(os.fspath(files.weights), found[0].weight_table())
+        raise InputError(f"softmax_file is for weights; {checkpoint} is a checkpoint.")
+    found = _build(files.read_options(), files, model, None, checkpoint)
+    load_variables(checkpoint, found[0].weight_table())
     return found
 
 
@@ -515,5 +500,4 @@ def _build(
 
 
 def _empty_model(options: Options, precision: str) -> LanguageModel:
-    """A model for prediction, without values."""
     return LanguageModel(options, is_training=False, seed=None, precision=precision)

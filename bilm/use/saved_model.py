@@ -114,7 +114,7 @@ class ServedELMo(tf.Module):
         ],
     )
     def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The vectors of sentences of tokens (batch, time), sequence_len (batch,) of them each."""
+        """The vectors of the first `sequence_len` tokens of each row."""
         n_rows, n_tokens = tf.unstack(tf.shape(tokens))
         fit = tf.reduce_all((sequence_len >= 0) & (sequence_len <= n_tokens))
         rule = "sequence_len must hold the length of each row of tokens, at most their axis, got"
@@ -168,8 +168,7 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
 
 
 def _mixes_of(item: Any, path: str) -> Iterator[ScalarMix]:
-    """The mixes in a model's configuration. No other layer is built: a configuration can ask for
-    layers of any size."""
+    """The mixes in a configuration. Other layers, which can be of any size, are not built."""
     if isinstance(item, Mapping):
         kind, config = item.get("registered_name"), item.get("config") or {}
         try:

@@ -147,11 +147,9 @@ class _TextToIds(TextLayer):
         self.built = True
 
     def __call__(self, text: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the text, then call the Keras layer."""
         return super().__call__(as_text(text), *args, **kwargs)
 
     def call(self, text: tf.Tensor) -> tf.Tensor:
-        """The ids of a batch of sentences."""
         words, mask = framed_words(tokens_of(text))
         is_word = mask[..., tf.newaxis] if self.last_axes else mask  # next to the characters
         ids = self.ids_of(words) * tf.cast(is_word, tf.int32)
@@ -159,7 +157,7 @@ class _TextToIds(TextLayer):
         return ids
 
     def compute_output_spec(self, text: Any) -> keras.KerasTensor:
-        """int32 (batch, time + 2, ...); the time axis of sentences is unknown before they run."""
+        """The time axis of sentences is unknown before they run."""
         time = text.shape[1] if len(text.shape) == 2 else None
         axes = (text.shape[0], None if time is None else time + 2, *self.last_axes)
         return keras.KerasTensor(axes, "int32")
@@ -214,7 +212,6 @@ class CharacterIds(_TextToIds):
         return network_ids(tf.where(positions > lengths + 1, PAD_CHAR, ids))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
         return super().get_config() | {"max_characters_per_token": self.max_characters_per_token}
 
 
@@ -263,5 +260,4 @@ class WordIds(_TextToIds):
         return all_known(ids, words, message)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
         return super().get_config() | {"vocabulary": list(self.vocabulary)}

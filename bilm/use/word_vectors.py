@@ -1,7 +1,7 @@
 """Sources of word vectors: characters, a word table, or a token cache.
 
 `find_words` chooses the source from a model's files. It is built for corpora, which are lists of
-words (`WordSource.load`), and for Keras, with tensors of strings (`WordVectors`).
+words (`WordSource.build`), and for Keras, with tensors of strings (`WordVectors`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class WordSource(NamedTuple):
 
     @property
     def words(self) -> list[str] | None:
-        """The words of `vocabulary`."""
         return None if self.vocabulary is None else self.vocabulary.words
 
     @property
@@ -83,7 +82,7 @@ class WordSource(NamedTuple):
         return {"kind": kind, "vocabulary": self.words, "n_rows": None}
 
     def require_vocabulary(self) -> Vocabulary:
-        """The words of the table or the cache."""
+        """The words of the table or the cache; an error without them."""
         if self.vocabulary is None:
             what = "a word-level model" if self.kind == TABLE else "a token cache"
             raise InputError(
@@ -106,8 +105,7 @@ class WordSource(NamedTuple):
     def build(
         self, precision: str, weights: WeightsFile | None = None, table: WeightsFile | None = None
     ) -> BiLM:
-        """The network for corpora, with values of the files that `find_words` was given, or without
-        values."""
+        """The network for corpora; without values unless the files of `find_words` are given."""
         of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
         n_tokens = None if of_characters else self.require_vocabulary().size
         network = build_network(self.options, n_tokens, precision=precision, n_buckets=1)
@@ -124,18 +122,12 @@ class WordSource(NamedTuple):
 def find_words(
     options: Options,
     weights: WeightsFile,
+    # A token cache, or the table of a word-level model if it is not in `weights`.
     table: WeightsFile | None = None,
-    vocab_file: PathLike | None = None,
-    beside: PathLike | None = None,
+    vocab_file: PathLike | None = None,  # the user's vocabulary of the table or the cache
+    beside: PathLike | None = None,  # the vocabulary next to the weights
 ) -> WordSource:
-    """Choose the source of word vectors.
-
-    Args:
-        table: a token cache, used before or instead of the character encoder; or the table of a
-            word-level model, if it is not in `weights`.
-        vocab_file: the user's vocabulary of the table or the cache.
-        beside: the vocabulary file next to the weights.
-    """
+    """Choose the source of word vectors."""
     char_cnn = options.char_cnn
     dictionary = None if char_cnn is None else _dictionary(char_cnn, weights)
     if char_cnn is not None and table is None:
@@ -198,28 +190,20 @@ class CachedWords:
         self.weights = [*cache.weights, *characters.weights]
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
-        """The words' vectors: float32 (n, projection_dim)."""
         outside = tf.where(ids[:, 0] == 0)  # (words outside, 1)
         encoded = self.characters(tf.gather_nd(ids[:, 1:], outside))
         return tf.tensor_scatter_nd_update(self.cache(ids[:, 0]), outside, encoded)
 
 
 class WordVectors(keras.layers.Layer):
-    """The vectors of words given as strings.
-
-    Args:
-        kind: the source of the vectors, see `WordSource`.
-        vocabulary: the words of the table or the cache, in the order of the rows; None if not
-            needed or unknown.
-        cache: the token cache of CACHE_AND_CHARACTERS; None for zeros.
-    """
+    """The vectors of words given as strings."""
 
     def __init__(
         self,
-        kind: str,
-        vocabulary: Sequence[str] | None,
+        kind: str,  # see `WordSource`
+        vocabulary: Sequence[str] | None,  # as `WordSource.vocabulary`
         options: Options,
-        cache: WeightsFile | None,
+        cache: WeightsFile | None,  # of CACHE_AND_CHARACTERS; None for zeros
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, dtype="float32", **kwargs)
@@ -236,7 +220,7 @@ class WordVectors(keras.layers.Layer):
 
     @property
     def vocabulary(self) -> list[str] | None:
-        """The words of the table or of the cache."""
+        """The words of the table or the cache."""
         return None if self.words is None else list(self.words.vocabulary)
 
     def require_words(self) -> None:
@@ -248,8 +232,7 @@ class WordVectors(keras.layers.Layer):
             )
 
     def call(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
-        """The vectors of words of any shape, each distinct word encoded once by the language
-        model's encoder: float32, the shape of `words` + (projection_dim,)."""
+        """float32 (*words' shape, projection_dim); `encoder` is the language model's."""
         distinct, index = tf.unique(tf.reshape(words, [-1]))
         vectors = self._encode(distinct, encoder)  # (distinct words, projection_dim)
         # (words,) -> the shape of `words`
