@@ -1,6 +1,7 @@
-"""A run for a process of its own: `python -m tests.replica_job JOB`, JSON of what to train.
+"""Runs for a process of its own, one after the other: `python -m tests.replica_job JOBS`.
 
-Logical devices, and the place among other workers, can only be set before TensorFlow starts.
+JOBS is a JSON list of what to train. Logical devices, and the place among other workers, can only
+be set before TensorFlow starts.
 """
 
 from __future__ import annotations
@@ -31,10 +32,17 @@ class Joined:
             }
 
 
-def run(
-    corpus, options, save_dir, *,
-    n_gpus=1, joined=0, stop=None, checkpoint=None, first=None, **settings,
-):  # fmt: skip
+def set_up(n_devices):
+    """Let TensorFlow have so many logical CPUs, and not optimise what runs a few times."""
+    import tensorflow as tf
+
+    devices = [tf.config.LogicalDeviceConfiguration()] * n_devices
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, devices)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+def run(corpus, options, save_dir, *, n_gpus=1, joined=0, stop=None, checkpoint=None, **settings):
     """Train as told, and print the record.
 
     Args:
@@ -42,14 +50,7 @@ def run(
         n_gpus: logical CPUs in their place.
         joined: take the shares of so many workers.
         stop: the step to end after.
-        first: other options, of a model that the same process trains before this one.
     """
-    import tensorflow as tf
-
-    if n_gpus > 1:
-        devices = [tf.config.LogicalDeviceConfiguration()] * n_gpus
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, devices)
     import bilm
     from bilm.training import find_replicas
     from tests.small_runs import Corpus
@@ -60,9 +61,6 @@ def run(
     def data(worker):
         return files.data(options, shuffle_on_load=True, seed=2, worker=worker)
 
-    if first is not None:
-        words = files.data(first, shuffle_on_load=True)
-        bilm.train(first, words, n_gpus, f"{save_dir}-first", None)
     record = bilm.train(
         options,
         Joined([data((k, joined)) for k in range(joined)]) if joined else data(share),
@@ -79,12 +77,12 @@ def run(
     print(json.dumps([record.checkpoint, record.train_perplexity, record.n_tokens, heldout]))
 
 
-def start(job, worker=0, ports=()):
-    """A process that runs a job, alone or as one of the workers at some ports."""
+def start(*jobs, worker=0, ports=()):
+    """A process that runs jobs, alone or as one of the workers at some ports."""
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="3")
     if ports:
         environment["TF_CONFIG"] = tf_config(worker, ports)
-    command = [sys.executable, "-m", "tests.replica_job", json.dumps(job)]
+    command = [sys.executable, "-m", "tests.replica_job", json.dumps(jobs)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=environment, **pipes)
 
@@ -94,12 +92,15 @@ def tf_config(worker, ports):
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": worker}})
 
 
-def result(process):
-    """What a process printed last, when it has ended well."""
+def results(process):
+    """What each job of a process printed, when all have ended well."""
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    return json.loads(out.splitlines()[-1])
+    return [json.loads(line) for line in out.splitlines() if line.startswith("[")]
 
 
 if __name__ == "__main__":
-    run(**json.loads(sys.argv[1]))
+    jobs = json.loads(sys.argv[1])
+    set_up(max(job.get("n_gpus", 1) for job in jobs))
+    for job in jobs:
+        run(**job)

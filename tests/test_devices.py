@@ -15,12 +15,13 @@ import pytest
 from bilm.training.state import read_run_state
 from tests.command_line import make_text, train_arguments
 from tests.compare import assert_same_checkpoint, contents
-from tests.processes import bound_files, start_bilm, wait_for
-from tests.replica_job import result, start, tf_config
+from tests.processes import bound_files, saved_steps, start_bilm, wait_for
+from tests.replica_job import results, start, tf_config
 from tests.small_runs import STEPS, small_options, write_corpus
 
 pytestmark = pytest.mark.slow
 
+WORDS = ("words", {"sample_softmax": True, "reset_rate": 0.5})
 KINDS = {
     "characters, sampled, dropout": (
         "short_words_261",
@@ -43,7 +44,7 @@ def make_job(tmp_path, kind, changes):
 def as_one(job, save_dir, **more):
     """The same on one replica of all rows."""
     options = job["options"] | {"batch_size": 4}
-    return start(job | {"options": options, "save_dir": str(save_dir)} | more)
+    return job | {"options": options, "save_dir": str(save_dir)} | more
 
 
 def free_ports(n):
@@ -58,7 +59,7 @@ def free_ports(n):
 
 def start_two(job):
     ports = free_ports(2)
-    return [start(job, worker, ports) for worker in range(2)]
+    return [start(job, worker=worker, ports=ports) for worker in range(2)]
 
 
 def assert_close(mine, theirs):
@@ -81,31 +82,31 @@ def assert_same(checkpoint, other):
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_devices_are_one_with_twice_the_rows(kind, tmp_path):
     job = make_job(tmp_path, *KINDS[kind])
-    one = as_one(job, tmp_path / "one")
-    two = result(start(job | {"save_dir": str(tmp_path / "two"), "n_gpus": 2}))
-    assert_close(two, result(one))
-    if "dropout" not in kind:
-        return  # one kind resumes
-    pieces = job | {"save_dir": str(tmp_path / "pieces"), "n_gpus": 2}
-    stopped = result(start(pieces | {"stop": 2}))[0]
-    assert_same(result(start(pieces | {"checkpoint": stopped}))[0], two[0])
+    two = job | {"save_dir": str(tmp_path / "two"), "n_gpus": 2}
+    one, two = results(start(as_one(job, tmp_path / "one"), two))
+    assert_close(two, one)
 
 
-def test_a_process_trains_one_network_after_the_other_on_the_same_devices(tmp_path):
-    job = make_job(tmp_path, *"words", {"sample_softmax": True, "reset_rate": 0.5}) | {"n_gpus": 2}
+def test_a_run_on_two_devices_resumes(tmp_path):
+    """Also: a process trains one network after the other on the same devices."""
+    job = make_job(tmp_path, *WORDS) | {"n_gpus": 2}
     alone = start(job | {"save_dir": str(tmp_path / "alone")})
-    smaller = small_options(lstm={"dim": 6, "projection_dim": 3, "n_layers": 1})
-    second = start(job | {"save_dir": str(tmp_path / "second"), "first": smaller})
-    assert_same(result(second)[0], result(alone)[0])
+    options = small_options(lstm={"dim": 6, "projection_dim": 3, "n_layers": 1})
+    smaller = job | {"options": options, "save_dir": str(tmp_path / "smaller")}
+    pieces = job | {"save_dir": str(tmp_path / "pieces")}
+    resumed = pieces | {"checkpoint": str(tmp_path / "pieces" / "model.ckpt-2")}
+    *_, end = results(start(smaller, pieces | {"stop": 2}, resumed))
+    assert_same(end[0], results(alone)[0][0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_are_one_with_the_rows_of_both(kind, tmp_path):
     job = make_job(tmp_path, *KINDS[kind])
-    one = as_one(job, tmp_path / "one", joined=2)
-    two = [result(process) for process in start_two(job | {"save_dir": str(tmp_path / "two")})]
-    assert two[0] == two[1]
-    assert_close(two[0], result(one))
+    one = start(as_one(job, tmp_path / "one", joined=2))
+    workers = start_two(job | {"save_dir": str(tmp_path / "two")})
+    [two], [of_other] = (results(process) for process in workers)
+    assert two == of_other
+    assert_close(two, results(one)[0])
     names = {path.name for path in (tmp_path / "two").iterdir()}
     assert names == {
         "best", "checkpoint", "options.json", "train_log.jsonl",
@@ -114,33 +115,26 @@ def test_two_processes_are_one_with_the_rows_of_both(kind, tmp_path):
     } or "model.ckpt-3.index" not in names  # fmt: skip
     log = (tmp_path / "two" / "train_log.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in log] == [1, 3, 6, 6]
-    if "dropout" not in kind:
-        return
-    pieces = job | {"save_dir": str(tmp_path / "pieces")}
-    stopped = [result(process) for process in start_two(pieces | {"stop": 2})]
-    places = read_run_state(stopped[0][0]).iterator_state
+    places = read_run_state(two[0]).iterator_state
     assert [(place.worker, place.n_workers) for place in places] == [(0, 2), (1, 2)]
-    again = [result(p) for p in start_two(pieces | {"checkpoint": stopped[0][0]})]
-    assert_same(again[0][0], two[0][0])
 
 
 def test_a_model_to_begin_with_and_a_schedule_on_two_devices(tmp_path):
     job = make_job(tmp_path, "words", {"sample_softmax": True})
-    first = start(job | {"save_dir": str(tmp_path / "first"), "stop": 1})
-    result(first)
+    first = job | {"save_dir": str(tmp_path / "first"), "stop": 1}
     job |= {"init_from": str(tmp_path / "first"), "init_vocab": str(tmp_path / "vocab.txt"),
             "schedule": "cosine", "patience": 5}  # fmt: skip
-    one = as_one(job, tmp_path / "one")
-    two = start(job | {"save_dir": str(tmp_path / "two"), "n_gpus": 2})
-    assert_close(result(two), result(one))
+    two = job | {"save_dir": str(tmp_path / "two"), "n_gpus": 2}
+    _, one, two = results(start(first, as_one(job, tmp_path / "one"), two))
+    assert_close(two, one)
 
 
 def test_another_number_of_workers_goes_on_with_the_shard(tmp_path):
-    job = make_job(tmp_path, *"words", {"sample_softmax": True, "reset_rate": 0.5})
-    two = [result(p) for p in start_two(job | {"save_dir": str(tmp_path / "two"), "stop": 2})]
-    load = min(place.shard for place in read_run_state(two[0][0]).iterator_state)
-    more = {"checkpoint": two[0][0], "stop": 3}
-    one = as_one(job, tmp_path / "one", **more)
+    job = make_job(tmp_path, *WORDS)
+    workers = start_two(job | {"save_dir": str(tmp_path / "two"), "stop": 2})
+    (stopped, *_), _ = [results(process)[0] for process in workers]
+    load = min(place.shard for place in read_run_state(stopped).iterator_state)
+    one = start(as_one(job, tmp_path / "one", checkpoint=stopped, stop=3))
     said = one.communicate(timeout=300)[1]
     assert "now 4 by 4, workers were 2 and are now 1; the LSTM states start at zero" in said
     record = read_run_state(str(tmp_path / "one" / "model.ckpt-3"))
@@ -181,43 +175,34 @@ def whole(tmp_path_factory):
     return text, save_dir
 
 
-def assert_same_end(save_dir, whole):
-    assert_same(str(save_dir / "model.ckpt-12"), str(whole / "model.ckpt-12"))
-    best = read_run_state(str(whole / "model.ckpt-12")).heldout.best_step
-    assert (save_dir / "best" / f"model.ckpt-{best}.index").exists()
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_worker_that_dies_stops_the_other_and_the_run_goes_on(whole, victim, tmp_path):
+def test_workers_that_stop_or_die_stop_the_other_and_the_run_goes_on(whole, tmp_path):
+    """First an interrupt of one, which saves for all, then the end of each."""
     text, whole_dir = whole
-    processes = start_command(text, tmp_path / "run")
-    wait_for((tmp_path / "run" / "model.ckpt-4.index").exists, processes[0])
-    processes[victim].kill()
-    since = time.monotonic()
-    codes, said = ends(processes)
-    assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == 1
-    assert time.monotonic() - since < 60
-    error = said[1 - victim].splitlines()[-1]
-    assert "error: Another worker cannot be reached any more" in error
-    assert "; the last checkpoint is" in error and "start the same command for all" in error
-    assert ends(start_command(text, tmp_path / "run"))[0] == [0, 0]
-    assert_same_end(tmp_path / "run", whole_dir)
-
-
-def test_an_interrupt_of_one_worker_saves_for_all(whole, tmp_path):
-    text, whole_dir = whole
-    processes = start_command(text, tmp_path / "run", "--save_minutes", "9")
-    # The first step is done.
-    wait_for((tmp_path / "run" / "train_log.jsonl").exists, processes[0])
+    run = tmp_path / "run"
+    processes = start_command(text, run, "--save_minutes", "9")
+    wait_for((run / "train_log.jsonl").exists, processes[0])  # the first step is done
     processes[1].send_signal(signal.SIGINT)
     codes, said = ends(processes)
     assert codes == [1, 130], said
     assert "error: Worker 1 stopped; see its own error message." in said[0]
-    assert (
-        "; the last checkpoint is" in said[0] and "interrupted. The last checkpoint is" in said[1]
-    )
-    assert ends(start_command(text, tmp_path / "run"))[0] == [0, 0]
-    assert_same_end(tmp_path / "run", whole_dir)
+    assert "which is saved as" in said[0] and "interrupted. The last checkpoint is" in said[1]
+
+    for victim, step in (0, 5), (1, 7):
+        processes = start_command(text, run)
+        wait_for(lambda step=step: max(saved_steps(run)) >= step, processes[0])
+        processes[victim].kill()
+        since = time.monotonic()
+        codes, said = ends(processes)
+        assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == 1
+        assert time.monotonic() - since < 60
+        error = said[1 - victim].splitlines()[-1]
+        assert "error: Another worker cannot be reached any more" in error
+        assert "the last good checkpoint" in error and "start the same command for all" in error
+
+    assert ends(start_command(text, run))[0] == [0, 0]
+    assert_same(str(run / "model.ckpt-12"), str(whole_dir / "model.ckpt-12"))
+    best = read_run_state(str(whole_dir / "model.ckpt-12")).heldout.best_step
+    assert (run / "best" / f"model.ckpt-{best}.index").exists()
 
 
 def test_workers_with_other_commands_are_refused(whole, tmp_path):
