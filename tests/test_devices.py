@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 import socket
-import time
 
 import numpy as np
 import pytest
@@ -187,14 +186,13 @@ def test_workers_that_stop_or_die_stop_the_other_and_the_run_goes_on(whole, tmp_
     assert "error: Worker 1 stopped; see its own error message." in said[0]
     assert "which is saved as" in said[0] and "interrupted. The last checkpoint is" in said[1]
 
-    for victim, step in (0, 5), (1, 7):
+    for victim in (0, 1):
+        step = max(saved_steps(run)) + 2
         processes = start_command(text, run)
         wait_for(lambda step=step: max(saved_steps(run)) >= step, processes[0])
         processes[victim].kill()
-        since = time.monotonic()
         codes, said = ends(processes)
         assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == 1
-        assert time.monotonic() - since < 60
         error = said[1 - victim].splitlines()[-1]
         assert "error: Another worker cannot be reached any more" in error
         assert "the last good checkpoint" in error and "start the same command for all" in error

@@ -274,7 +274,7 @@ def test_a_driver_that_is_killed(cluster, place, capsys):
 
 def wait_for_end_of_workers(cluster):
     """Ray ends the actors of a driver that has ended."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while workers_of(cluster):
         assert time.monotonic() < deadline
         time.sleep(0.1)
