@@ -184,7 +184,8 @@ def test_workers_that_stop_or_die_stop_the_other_and_the_run_goes_on(whole, tmp_
     codes, said = ends(processes)
     assert codes == [1, 130], said
     assert "error: Worker 1 stopped; see its own error message." in said[0]
-    assert "which is saved as" in said[0] and "interrupted. The last checkpoint is" in said[1]
+    assert "; the last checkpoint is" in said[0]
+    assert "interrupted. The last checkpoint is" in said[1]
 
     for victim in (0, 1):
         step = max(saved_steps(run)) + 2
@@ -195,7 +196,7 @@ def test_workers_that_stop_or_die_stop_the_other_and_the_run_goes_on(whole, tmp_
         assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == 1
         error = said[1 - victim].splitlines()[-1]
         assert "error: Another worker cannot be reached any more" in error
-        assert "the last good checkpoint" in error and "start the same command for all" in error
+        assert "; the last checkpoint is" in error and "start the same command for all" in error
 
     assert ends(start_command(text, run))[0] == [0, 0]
     assert_same(str(run / "model.ckpt-12"), str(whole_dir / "model.ckpt-12"))
