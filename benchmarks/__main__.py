@@ -110,7 +110,7 @@ def _docstring_corpus(work: Path) -> Path:
     """The demo's text, for a machine without a corpus."""
     path = work / "docstrings.txt"
     if not path.exists():
-        from bilm.analysis.demo import gather_docstrings, write_sentences
+        from bilm.analysis.demo_text import gather_docstrings, write_sentences
 
         _note("no --corpus: gathering docstrings")
         documents = gather_docstrings()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bilm.analysis.demo import (
+from bilm.analysis.demo_text import (
     docstring_sentences,
     gather_docstrings,
     read_texts,

@@ -11,7 +11,7 @@ import pytest
 import bilm.cli
 from bilm import ELMo
 from bilm.analysis import Occurrences
-from bilm.analysis.demo import clearest_words
+from bilm.analysis.demo_text import clearest_words
 from bilm.cli import main
 from tests.command_line import OPTIONS, input_error, usage_error
 from tests.small_models import write_small_model

@@ -1,8 +1,5 @@
 """Clusters of the occurrences of a word, and the typical words of each.
 
-    clusters = cluster_occurrences(bank, layer=1)
-    names = cluster_names(clusters, [nearby_words(bank, clusters, k) for k in range(len(clusters))])
-
 The occurrences in a cluster have similar vectors; a cluster need not be a word sense.
 """
 
@@ -149,8 +146,7 @@ def cluster_occurrences(
 def typical_occurrences(
     occurrences: Occurrences, clusters: Clusters, cluster: int, n: int = 5
 ) -> list[int]:
-    """The `n` occurrences nearest to the centre of a cluster, in different contexts, nearest
-    first."""
+    """The `n` occurrences nearest to the centre of a cluster, in different contexts."""
     return occurrences.distinct(clusters.members(cluster), n)
 
 
@@ -174,11 +170,8 @@ def substitute_words(
     likeliest words of a cluster are ranked by how much less likely they are in the other clusters.
     Each occurrence contributes its 500 likeliest words; any other word counts like the last of
     these, which overestimates it. The words of the occurrences, tokens that are not words, and the
-    most frequent words of the vocabulary, such as "the", are skipped.
-
-    Returns:
-        for each cluster `n` pairs of a mean log-probability in nats and a word, the most typical
-        word first.
+    most frequent words of the vocabulary, such as "the", are skipped. Scores are mean
+    log-probabilities in nats.
     """
     requests = [_with_gap(occurrences, number) for group in typical for number in group]
     found = iter(predictor.substitutes(requests, n=_SUBSTITUTES))
@@ -223,10 +216,8 @@ def nearby_words(
 ) -> ScoredWords:
     """The words within `width` tokens of a cluster's occurrences more often than of the others.
 
-    Returns:
-        pairs of a score and a lower-case word, highest score first; empty for a single cluster.
-        The score is the difference of log-odds with a prior from all occurrences, in standard
-        deviations (Monroe, Colaresi and Quinn 2008, "Fightin' Words", section 3.4.1).
+    The score is the difference of log-odds with a prior from all occurrences, in standard
+    deviations (Monroe, Colaresi and Quinn 2008, "Fightin' Words", section 3.4.1).
     """
     inside, outside = Counter[str](), Counter[str]()
     for number, own_cluster in enumerate(clusters.of):
@@ -290,12 +281,8 @@ def fit_to_labels(clusters: Clusters, labels: Sequence[str]) -> Fit:
 
 
 def principal_components(vectors: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (m, dim) in their first principal components.
-
-    Returns:
-        float (m, k), k at most `n`; and the proportion of the variance along each, float (k,),
-        zeros if all rows are equal.
-    """
+    """Rows (m, dim) in at most `n` principal components (m, k), and the proportion of the variance
+    along each (k,): zeros if all rows are equal."""
     decomposition = import_extra("sklearn.decomposition", _PURPOSE)
     n = min(n, *vectors.shape)
     if np.ptp(vectors, axis=0).max() == 0:

@@ -63,8 +63,8 @@ def nearest_contexts(
 ) -> list[LayerContexts]:
     """The `n` contexts nearest to a query in each layer, from different sentences.
 
-    The mean of the word's vectors, which is the larger part of each, is subtracted before they are
-    compared. Occurrences of other words (only with `any_word`) are centred on their own.
+    The mean of the word's vectors is subtracted first. Occurrences of other words (only with
+    `any_word`) are centred on their own.
     """
     same = occurrences.select(occurrences.of(query.word(0), match_case=match_case))
     other = occurrences.select((occurrences.words != query.words[0]) & any_word)
@@ -87,8 +87,7 @@ def terminal_width() -> int:
 
 
 def in_context(contexts: Sequence[Context], width: int, cosines: bool = True) -> list[str]:
-    """Key word in context: lines of at most `width` columns with the [words] aligned, after the
-    cosines."""
+    """Lines of at most `width` columns with the [words] aligned, after the cosines."""
     from rich.cells import cell_len, set_cell_size
 
     width -= 7 * cosines

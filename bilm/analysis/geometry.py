@@ -59,12 +59,10 @@ def measure_layers(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> list[LayerGeometry]:
-    """Measure each layer; memory does not depend on the number of sentences.
+    """Measure each layer on at least two non-empty sentences.
 
-    Args:
-        sentences: at least two non-empty sentences.
-        min_occurrences: self-similarity is over at most 1,000 words that occur this often.
-        progress: called with the number of sentences done.
+    Self-similarity is over at most 1,000 words with `min_occurrences`; `progress` is called with
+    the number of sentences done. Memory does not depend on the number of sentences.
     """
     counts = Counter(token for sentence in sentences for token in sentence if is_word(token))
     words = sorted(word for word, count in counts.items() if count >= max(2, min_occurrences))

@@ -47,25 +47,16 @@ _REFERENCES = (
 
 @dataclass(frozen=True)
 class Prediction:
-    """How well the language model predicts a text, each sentence alone: perplexities.
-
-    Attributes:
-        forward, backward: of the model; None without a backward direction.
-        by_rank: of the log-uniform distribution over the ranks of the vocabulary.
-        by_frequency: of the frequency of each word in the rest of the text, smoothed by its rank.
-        first_forward, first_backward: of the first three words in each direction.
-        unknown: proportion of tokens outside the vocabulary.
-        n_predictions: number of words and sentence ends.
-    """
+    """How well the language model predicts a text, each sentence alone: perplexities."""
 
     forward: float
-    backward: float | None
-    by_rank: float
-    by_frequency: float
-    first_forward: float
+    backward: float | None  # None without a backward direction
+    by_rank: float  # of the log-uniform distribution over the ranks of the vocabulary
+    by_frequency: float  # of each word's frequency in the rest of the text, smoothed by its rank
+    first_forward: float  # of the first three words
     first_backward: float | None
-    unknown: float
-    n_predictions: int
+    unknown: float  # proportion of tokens outside the vocabulary
+    n_predictions: int  # words and sentence ends
 
     @property
     def both(self) -> float:
@@ -137,9 +128,6 @@ def make_report(
         measurements: held-out perplexities during training, in order.
         words: words to show in context; None chooses frequent ones.
         progress: called with the name of a step, the number of sentences done, and the total.
-
-    Raises:
-        InputError: there is too little text, or a word does not occur.
     """
     total = len(sentences)
     chosen = ordinary_words(sentences, _N_WORDS) if words is None else words
@@ -155,9 +143,6 @@ def make_report(
             predictor, sentences, counts, lambda done: progress("predicting", done, total)
         )
     trained = trained or {}
-    perplexity = unigram = unknown = None
-    if found is not None:
-        perplexity, unigram, unknown = found.both, found.by_frequency, found.unknown
     return Report(
         model,
         text,
@@ -167,9 +152,9 @@ def make_report(
         layers,
         [] if sample is None else _examples(elmo, sample),
         verdict(
-            perplexity=perplexity,
-            unigram=unigram,
-            unknown=unknown,
+            perplexity=None if found is None else found.both,
+            unigram=None if found is None else found.by_frequency,
+            unknown=None if found is None else found.unknown,
             tokens=trained.get("tokens"),
             passes=trained.get("passes"),
             measurements=measurements,
@@ -216,10 +201,9 @@ def _baselines(
 ) -> tuple[list[float], list[float]]:
     """The losses of `targets` (ids) by rank and by frequency.
 
-    `counts` are the frequencies of the ids `counted` in a text that contains the targets; each
-    target is subtracted from the counts that predict it. The frequencies are interpolated with the
-    log-uniform distribution by Witten and Bell's weights (new words weigh as much as the number of
-    different words).
+    `counts` are of the ids `counted` in a text with the targets; each target is subtracted from the
+    counts that predict it. Frequencies are interpolated with the log-uniform distribution by Witten
+    and Bell's weights (new words weigh as much as the number of different words).
     """
     by_rank = np.log1p(1 / (np.arange(n_words) + 1)) / math.log(n_words + 1)
     by_id = np.bincount(counted, counts, n_words)

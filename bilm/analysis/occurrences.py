@@ -4,8 +4,7 @@
     occurrences = Occurrences.encoded(elmo, sample)
     occurrences.neighbours(0, n=3, layer=1)
 
-Only the sampled sentences and the vectors of the sampled words are kept: memory depends on the
-sample, not on the size of the text.
+Memory depends on the sample, not on the size of the text.
 """
 
 from __future__ import annotations
@@ -126,11 +125,9 @@ class WordsInSentences:
         return replace(self, **parallel)
 
     def distinct(self, ranked: Iterable[int], n: int, seen: Set[object] = frozenset()) -> list[int]:
-        """The first `n` of ranked occurrences in different contexts.
+        """The first `n` of ranked occurrences in different contexts, not in `seen`.
 
-        Text is often repeated with small changes, so an occurrence is skipped if an earlier one, or
-        one whose `context_keys` are in `seen`, has the same sentence, or the same word between the
-        same words.
+        Text is often repeated with small changes; see `context_keys`.
         """
         chosen: list[int] = []
         known = set(seen)
@@ -174,15 +171,11 @@ class Sample(WordsInSentences):
 
 
 class Reservoir:
-    """A uniform sample of `size` occurrences from a stream (reservoir sampling, algorithm R).
-
-    `uses` has the sentence number, token position and sentence of each; `n_offered` is the length
-    of the stream so far.
-    """
+    """A uniform sample of `size` occurrences from a stream (reservoir sampling, algorithm R)."""
 
     def __init__(self, size: int, seed: str) -> None:
-        self.uses: list[tuple[int, int, Sentence]] = []
-        self.n_offered = 0
+        self.uses: list[tuple[int, int, Sentence]] = []  # sentence number, token position, sentence
+        self.n_offered = 0  # length of the stream so far
         self._size = size
         # A text seed with a lone surrogate cannot be encoded; its bytes give the same numbers.
         self._draw = random.Random(seed.encode("utf-8", "surrogatepass")).random
@@ -204,10 +197,9 @@ def draw_uses(
     max_occurrences: int,
     seed: int,
 ) -> list[Reservoir]:
-    """Draw occurrences of words from a text, which is read once.
+    """Draw occurrences of (word, names of its forms); `name_of` returns the name of a token.
 
-    `forms` are pairs of a word, which its draw depends on, and the names of its forms; `name_of`
-    returns the name of a token.
+    The draw of a word depends on the word and the seed only.
     """
     require(integer(), max_occurrences=max_occurrences)
     require(SENTENCES, sentences=sentences)
@@ -291,8 +283,8 @@ def sample_sentences(
 def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
     """Up to `n` frequent content words, by descending frequency.
 
-    The most frequent words, which are mostly grammatical, are skipped; in scripts with capitals,
-    names and words of up to three letters are skipped too.
+    Skips the most frequent words and, in scripts with capitals, names and words of up to three
+    letters.
     """
     counts = Counter(token for sentence in sentences for token in sentence)
     kept = [
@@ -438,13 +430,9 @@ class Occurrences(WordsInSentences):
     def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
         """The `n` nearest contexts of the same word and of other words, in different sentences.
 
-        Contexts that share the previous and the next word count once.
-
-        Args:
-            query: an index, or a single occurrence from elsewhere (`of_query`), whose word need
-                not occur here.
-            n: number of contexts of each kind.
-            layer: the layer whose directions are compared, by their cosine.
+        `query` is an index, or a single occurrence from elsewhere (`of_query`). The directions of
+        the layer are compared by their cosine. Contexts that share the previous and the next word
+        count once.
         """
         if not isinstance(query, Occurrences):
             require(integer(0, len(self) - 1), query=query)
@@ -466,11 +454,8 @@ class Occurrences(WordsInSentences):
         return found
 
     def contrasting_pair(self, word: str, layer: Layer = "top") -> tuple[int, int]:
-        """Two occurrences of `word` in very different contexts.
-
-        The occurrences are sorted along the first principal component of the word's vectors; the
-        two are a tenth of the way from either end, since the ends are outliers.
-        """
+        """Two occurrences of `word` in very different contexts: along the first principal component
+        of its vectors, a tenth of the way from either end, since the ends are outliers."""
         own = self.of(word)
         vectors = self.directions(layer)[own]
         _, _, components = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)

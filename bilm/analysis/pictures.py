@@ -1,9 +1,6 @@
 """Pictures of occurrences: a PNG or SVG by matplotlib, a page to explore in a browser, or a folder
 for TensorBoard's Embedding Projector.
 
-    projection = project(occurrences, "tsne")
-    write_picture("bank.html", occurrences, projection, title="bank")
-
 The neighbours on a page are computed from the original vectors, not from the two dimensions.
 """
 

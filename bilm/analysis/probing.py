@@ -1,12 +1,6 @@
 """How well labels can be predicted from each layer: linear probes, baselines and a control task.
 
-    train = Occurrences.encoded(elmo, read_labelled("train.conllu", "UPOS"))
-    test = Occurrences.encoded(elmo, read_labelled("test.conllu", "UPOS"))
-    for cell in probe(train, test, ProbeSettings(sizes=(100, 1000, None))):
-        ...
-
-The accuracy of a softmax on the vectors of one layer shows how well they encode the labels linearly
-(Peters et al. 2018, tables 5 and 6; with several sizes and the mix, figures 1 and 2). A probe can
+Peters et al. (2018), tables 5 and 6; with several sizes and the mix, figures 1 and 2. A probe can
 also memorise words. In the control task of Hewitt and Liang (2019) each word has a random label;
 selectivity, the accuracy minus the control task's accuracy, discounts memorised words.
 """
@@ -255,12 +249,6 @@ class Summary(NamedTuple):
     mean: float
     deviation: float
 
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Summary:
-        """The summary of at least one number."""
-        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        return cls(float(np.mean(values)), deviation)
-
 
 def summarised(
     cells: Iterable[ProbeCell], measure: Callable[[ProbeCell], float | None]
@@ -268,10 +256,9 @@ def summarised(
     """A measure over the seeds, by representation and size; cells with None are skipped."""
     values: defaultdict[tuple[str, int | None], list[float]] = defaultdict(list)
     for cell in cells:
-        value = measure(cell)
-        if value is not None:
+        if (value := measure(cell)) is not None:
             values[cell.representation, cell.size].append(value)
-    return {key: Summary.of(numbers) for key, numbers in values.items()}
+    return {key: _summary(numbers) for key, numbers in values.items()}
 
 
 def mix_weights(cells: Iterable[ProbeCell]) -> dict[int | None, list[Summary]]:
@@ -280,7 +267,9 @@ def mix_weights(cells: Iterable[ProbeCell]) -> dict[int | None, list[Summary]]:
     for cell in cells:
         if cell.weights is not None:
             rows[cell.size].append(cell.weights)
-    return {
-        size: [Summary.of(layer) for layer in zip(*weights, strict=False)]
-        for size, weights in rows.items()
-    }
+    return {size: [_summary(layer) for layer in np.transpose(own)] for size, own in rows.items()}
+
+
+def _summary(values: Sequence[float] | np.ndarray) -> Summary:
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return Summary(float(np.mean(values)), deviation)

@@ -1,8 +1,5 @@
 """Vectors of occurrences in two dimensions, layer by layer: PCA or t-SNE.
 
-    projection = project(occurrences, "tsne", seed=1)
-    projection.points[:, 1]  # second drawn layer: (n, 2)
-
 The projected vectors are `Occurrences.directions`, as for neighbours: occurrences close together in
 a picture have a high cosine, as far as two dimensions can show.
 """

@@ -1,13 +1,6 @@
 """How much the use of words differs between two corpora: lexical semantic change.
 
-    old, new = (
-        Occurrences.encoded(elmo, sample_targets(lines, ["bank", "play+plays"]), layer="top")
-        for lines in (old_lines, new_lines)
-    )
-    for change in measure_change(old, new):
-        print(change.word, change.excess)
-
-The labels of both arguments of `measure_change` are the target words.
+The labels of the occurrences in both corpora, as from `sample_targets`, are the target words.
 """
 
 from __future__ import annotations
@@ -41,7 +34,6 @@ from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
 from bilm.jobs.vector_files import PackedVectors
 
-MIN_OCCURRENCES = 3
 OLD, NEW = "old", "new"
 _TAG = re.compile(r"(.+)(_[^\W_]+)")  # attack_nn
 _RESAMPLES = 1000
@@ -217,7 +209,7 @@ def measure_change(
     targets: Iterable[str] | None = None,
     *,
     layer: Layer = "top",
-    min_occurrences: int = MIN_OCCURRENCES,
+    min_occurrences: int = 3,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Change]:
@@ -366,15 +358,9 @@ def read_gold(path: PathLike) -> dict[str, float]:
 def agreement(
     changes: Sequence[Change], gold: Mapping[str, float], *, seed: int = 0
 ) -> list[Agreement]:
-    """How well each measure agrees with gold scores.
+    """How well each measure agrees with gold scores, in which `bank+banks` may be listed as `bank`.
 
-    Args:
-        changes: from `measure_change`; words that are too rare to measure are skipped.
-        gold: a score for each word; `bank+banks` may be listed as `bank`.
-        seed: random seed of the bootstrap.
-
-    Raises:
-        InputError: fewer than 3 measured words have a gold score.
+    `seed` is of the bootstrap.
     """
     stats = import_extra("scipy.stats", "Comparing with gold scores")
     measured = [change for change in changes if change.is_measured]

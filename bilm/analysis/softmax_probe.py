@@ -26,14 +26,9 @@ _ROWS_AT_ONCE = 4096
 class SoftmaxProbe:
     """A softmax without a hidden layer, fitted from the beginning for each set of labels.
 
-    Each dimension is standardised over the rows that are fitted. For several layers (rows, layers,
-    dim) the mix is learned as well: weights softmax(W) over the layers, and gamma.
-
-    Args:
-        shape: shape of a row, (dim,) or (layers, dim).
-        n_labels: number of labels.
-        min_steps: optimiser steps, at least: few rows are seen more often, because the weights of
-            the mix need many steps.
+    Each dimension is standardised over the rows that are fitted. A row has the shape (dim,), or
+    (layers, dim): then the mix is learned as well, weights softmax(W) over the layers, and gamma.
+    Few rows are seen more often, for `min_steps`, because the mix needs many steps.
     """
 
     def __init__(self, shape: tuple[int, ...], n_labels: int, min_steps: int = 1000) -> None:
@@ -57,14 +52,8 @@ class SoftmaxProbe:
         self._answers = tf.function(self._answer, input_signature=(rows,))
 
     def fit(self, vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray, seed: int) -> None:
-        """Fit to rows of an array, from the initial weights.
-
-        Args:
-            vectors: float32 (n, *shape).
-            rows: int (m,): indices of the rows.
-            labels: int (m,): 0-based label of each of these rows.
-            seed: random seed of their order.
-        """
+        """Fit to `rows` (m,) of float32 vectors (n, *shape), with 0-based labels (m,); `seed` is of
+        their order."""
         for variable, value in self._initial:
             variable.assign(value)
         self._moments.assign(_moments(vectors, rows))

@@ -96,11 +96,7 @@ class StaticVectors:
         return keyed
 
     def save(self, path: PathLike) -> None:
-        """Write the vectors as text that is read back exactly.
-
-        Raises:
-            InputError: a word is empty, or has white space or a lone surrogate.
-        """
+        """Write the vectors as text that is read back exactly."""
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
             file.write(f"{len(self)} {self.dim}\n".encode())
             for word, vector in zip(self.words, self.vectors, strict=True):
@@ -121,11 +117,8 @@ class StaticVectors:
     ) -> StaticVectors:
         """Read vectors of word2vec, GloVe or fastText: text (plain, .gz, .xz), or .bin (.bin.gz).
 
-        If a word is repeated, its first vector wins.
-
-        Args:
-            keep: words to keep, also in lower case; None keeps all.
-            max_words: read only the first words.
+        `keep` are the words to keep, also in lower case; `max_words` reads only the first words. If
+        a word is repeated, its first vector wins.
         """
         path = require_file(path, "file of static vectors")
         wanted = None if keep is None else {*keep, *map(str.lower, keep)}
@@ -154,11 +147,7 @@ def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.nda
 
 
 def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
-    """The words of a text file.
-
-    gensim's reader fails for words with spaces, as in GloVe's largest file, and keeps all words in
-    memory.
-    """
+    """A text file; gensim fails for GloVe's words with spaces, and keeps all words in memory."""
     dim, expected, n_read = 0, None, 0
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.rstrip().split(" ")
@@ -199,9 +188,6 @@ def train_word2vec(
         window: words predicted on either side.
         min_count: rarer words are skipped.
         threads: with more than one, results differ slightly from run to run.
-
-    Raises:
-        InputError: an argument is out of range, or no word is frequent enough.
     """
     require(integer(), dim=dim, window=window, epochs=epochs, threads=threads, min_count=min_count)
     require_at_least(0, 2**32 - 2, seed=seed)  # seed + 1 must fit in 32 bits

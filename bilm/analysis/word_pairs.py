@@ -1,7 +1,6 @@
 """A word in two sentences: cosines by layer, and how well they agree with gold answers.
 
-    pairs = pairs_of_queries(["they [play] cards", "his first [play]"])
-    cosines(elmo, pairs)["layer 1"]
+Occurrences 2k and 2k + 1 of a sample are pair k.
 
 Pilehvar and Camacho-Collados (2019), "WiC: the Word-in-Context dataset for evaluating
 context-sensitive meaning representations".
@@ -53,7 +52,6 @@ def read_word_pairs(path: PathLike) -> Sample:
     """Read pairs in WiC's form: word, part of speech, positions, and two sentences, by tabs.
 
     Positions are 0-based, as in 2-5 for the two sentences; tokens are separated by spaces.
-    Occurrences 2k and 2k + 1 of the sample are pair k.
     """
     words: list[tuple[tuple[str, ...], int]] = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -113,12 +111,10 @@ def cosines(
     static: StaticVectors | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, np.ndarray]:
-    """The cosines of the words of pairs, by layer; occurrences 2k and 2k + 1 are pair k.
+    """The cosines of pairs, float64 (pairs,), for "layer 0", ..., "average", and "static" if given.
 
-    Returns:
-        float64 (pairs,) under "layer 0", "layer 1", ... and "average", and under "static" if
-        `static` is given: there nan for words without a vector. `progress` is called with the
-        number of words done, and of all words.
+    A static cosine is nan for words without a vector. `progress` is called with the number of words
+    done, and of all words.
     """
     found = Occurrences.encoded(elmo, pairs, progress=progress)
     result = {f"layer {k}": _cosines(found.layer(k)) for k in range(elmo.n_layers)}

@@ -1,10 +1,5 @@
 """Word sense disambiguation by vectors: Peters et al. (2018), section 5.3.
 
-    train = Occurrences.encoded(elmo, read_labelled_uses("train.txt"), context=True)
-    test = Occurrences.encoded(elmo, read_labelled_uses("test.txt"), context=True)
-    for row in sense_table(train, test, SenseSettings("prior")):
-        print(row.representation, row.accuracy)
-
 Each test use gets the sense of the most similar training uses of its word.
 """
 
@@ -146,9 +141,6 @@ def nearest_sense(
         train: uses with senses as labels.
         test: uses with vectors of the same model; labels are needed only for the accuracy.
         words: words of both, such as lemmas; None takes the tokens in lower case.
-
-    Raises:
-        InputError: the training uses have no labels, or the arguments differ in size or shape.
     """
     finder = _SenseFinder(train, test, words, settings)
     return finder.senses([(train.layer(layer), test.layer(layer))])
@@ -327,11 +319,8 @@ def _joined(blocks: Blocks, centred: bool) -> tuple[np.ndarray, np.ndarray]:
 def _scores(
     blocks: Blocks, ranks: np.ndarray, how: SenseSettings, grid: Sequence[float]
 ) -> np.ndarray:
-    """Compare uses with the training uses of their word, whose senses have these ranks.
-
-    Returns:
-        a score for each parameter of the grid, asked use and sense: (parameters, m, senses).
-    """
+    """Compare uses with the training uses of their word, whose senses have these ranks: a score
+    for each parameter of the grid, asked use and sense (parameters, m, senses)."""
     known, asked = _joined(blocks, how.centre == "word")
     counts = np.bincount(ranks)
     if how.method in ("mean", "prior"):

@@ -33,7 +33,7 @@ from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis.demo import SplitText
+    from bilm.analysis.demo_text import SplitText
 
 _MAX_TOKENS = 3_000_000
 _HELDOUT_PROPORTION = 0.03
@@ -90,7 +90,7 @@ def _bilm(*words: str) -> None:
 
 
 def _read_text(args: argparse.Namespace) -> SplitText:
-    from bilm.analysis.demo import gather_docstrings, read_texts, set_aside
+    from bilm.analysis.demo_text import gather_docstrings, read_texts, set_aside
 
     if args.corpus:
         note("reading the text ...")
@@ -121,7 +121,7 @@ def _frequent(words: Sequence[str], text: SplitText) -> list[str]:
 
 
 def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None) -> None:
-    from bilm.analysis.demo import write_sentences
+    from bilm.analysis.demo_text import write_sentences
     from bilm.files.published import published_models
 
     os.makedirs(args.out)
@@ -150,7 +150,7 @@ def _show_words(
 ) -> list[str]:
     """Show and return the words; None chooses those with the clearest clusters in a model."""
     if words is None:
-        from bilm.analysis.demo import clearest_words
+        from bilm.analysis.demo_text import clearest_words
         from bilm.use.elmo import ELMo
 
         elmo = ELMo.from_pretrained(model)

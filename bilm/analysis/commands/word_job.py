@@ -157,9 +157,7 @@ def load_occurrences(
 ) -> analysis.Occurrences:
     """The occurrences for the flags: of --labels or --text, encoded, or read from --occurrences.
 
-    Args:
-        words: the words, each of which must occur; empty for all, which --text does not support.
-        elmo: the model, if it is already loaded.
+    Each of `words` must occur; without words, all are taken, which --text does not support.
     """
     check_files(args)
     labels = getattr(args, "labels", None)

@@ -24,14 +24,11 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
 Tokens = list[str]
-"""A sentence, with punctuation separated from words, without <S> and </S>."""
-
+# Sentences that belong together; held-out text is made of complete documents.
 Document = list[Tokens]
-"""Sentences that belong together; held-out text is made of complete documents."""
 
+# Their docstrings are read, in addition to those of Python's standard library.
 PACKAGES = ("numpy", "keras", "tensorflow")
-"""The packages whose docstrings are read, in addition to Python's standard library."""
-
 _SKIPPED_FOLDERS = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test")
 )
@@ -88,11 +85,8 @@ def gather_docstrings(packages: Sequence[str] = PACKAGES) -> list[Document]:
 
 
 def docstring_sentences(source: str) -> Iterator[str]:
-    """The sentences that look like prose in the docstrings of a Python file.
-
-    A sentence begins with a capital, ends with a punctuation mark, consists of letters, digits and
-    common punctuation, and has at least five words, including a function word such as "the".
-    """
+    """The sentences that look like prose in the docstrings of a Python file: `_PROSE` of at least
+    five words, among them a function word such as "the"."""
     for docstring in _DOCSTRING.findall(source):
         prose = _ITEM.sub("\n\n", _NOT_PROSE.sub("\n\n", docstring)).replace("`", "")
         for paragraph in _PARAGRAPH_END.split(prose):
@@ -106,10 +100,7 @@ def docstring_sentences(source: str) -> Iterator[str]:
 def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> list[Document]:
     """Documents of the user's own text, up to `max_tokens` tokens of it.
 
-    Args:
-        paths: UTF-8 files, plain, .gz or .xz.
-        tokenized: one sentence per line, tokens separated by white space; otherwise raw text, and
-            the script determines the tokenizer.
+    `tokenized` text has one sentence per line; otherwise the script determines the tokenizer.
     """
     sentences: list[Tokens] = []
     n_tokens = 0
@@ -148,12 +139,9 @@ class SplitText(NamedTuple):
 def set_aside(
     documents: Sequence[Document], share: float, max_tokens: int, seed: int = 0
 ) -> SplitText:
-    """Set complete documents aside as held-out text.
+    """Set complete documents aside as held-out text: a share of the tokens, or `max_tokens`.
 
-    Args:
-        share: proportion of the tokens.
-        max_tokens: most tokens, to within a document.
-        seed: random seed of the choice and of the order of the training sentences.
+    `seed` is of the choice and of the order of the training sentences.
     """
     if len(documents) < 2:
         raise InputError(
