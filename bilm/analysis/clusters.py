@@ -39,17 +39,11 @@ ScoredWords = list[tuple[float, str]]
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Occurrences in clusters; cluster 0 is the largest.
+    """Occurrences in clusters; cluster 0 is the largest."""
 
-    Attributes:
-        of: int64 (n,), the cluster of each occurrence.
-        closeness: float32 (n,), cosine of each occurrence with the centre of its cluster.
-        silhouettes: mean silhouette for each number of clusters that was tried.
-    """
-
-    of: np.ndarray
-    closeness: np.ndarray
-    silhouettes: dict[int, float] = field(default_factory=dict)
+    of: np.ndarray  # int64 (n,): the cluster of each occurrence
+    closeness: np.ndarray  # float32 (n,): cosine with the centre of its cluster
+    silhouettes: dict[int, float] = field(default_factory=dict)  # by tried number of clusters
 
     @classmethod
     def of_points(
@@ -77,21 +71,15 @@ class Clusters:
 class Fit(NamedTuple):
     """How well clusters agree with labels.
 
-    Attributes:
-        ari: adjusted Rand index: 1 for identical partitions, 0 on average by chance, and 0 for a
-            single cluster (Hubert and Arabie 1985, "Comparing partitions").
-        v_measure: harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007); it
-            grows with the number of clusters, also by chance.
-        homogeneity: 1 if each cluster has only one label.
-        completeness: 1 if each label is in only one cluster.
-        table: number of occurrences of each label in each cluster, most frequent label first.
+    ARI: Hubert and Arabie (1985), "Comparing partitions"; the others: Rosenberg and Hirschberg
+    (2007). The V-measure grows with the number of clusters, also by chance.
     """
 
-    ari: float
-    v_measure: float
-    homogeneity: float
-    completeness: float
-    table: dict[str, list[int]]
+    ari: float  # adjusted Rand index: 1 if identical, 0 by chance and for a single cluster
+    v_measure: float  # harmonic mean of homogeneity and completeness
+    homogeneity: float  # 1 if each cluster has only one label
+    completeness: float  # 1 if each label is in only one cluster
+    table: dict[str, list[int]]  # occurrences of each label by cluster, most frequent label first
 
 
 def cluster_occurrences(

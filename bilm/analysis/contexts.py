@@ -23,18 +23,12 @@ _NARROWEST = 60
 
 @dataclass(frozen=True)
 class Context:
-    """A word in a sentence.
+    """A word in a sentence."""
 
-    Attributes:
-        cosine: cosine with the query after subtracting the mean of the searched vectors; None for
-            a single vector, which equals its mean.
-        sentence: the tokens.
-        position: 0-based position of the word.
-    """
-
+    # With the query, after subtracting the mean of the searched vectors; None for a single one.
     cosine: float | None
     sentence: Sentence
-    position: int
+    position: int  # of the word, 0-based
 
     @classmethod
     def of(cls, occurrences: Occurrences, number: int, cosine: float | None = None) -> Context:

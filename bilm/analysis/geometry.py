@@ -23,22 +23,15 @@ _MAX_WORDS = 1000
 class LayerGeometry(NamedTuple):
     """Measures of a layer, with cosines of vectors that are not centred.
 
-    Attributes:
-        anisotropy: mean cosine of random words of different sentences: 0 for uniformly distributed
-            directions, 1 if all vectors have the same direction.
-        self_similarity: mean cosine of two occurrences of a word, mean over words: 1 if a word's
-            vector does not depend on its context.
-        intra_sentence: mean cosine of a token and the mean vector of its sentence, mean over
-            sentences.
-        norm: mean length of a vector.
-        largest_share: largest proportion of the squared lengths in one dimension.
+    Anisotropy is 0 for uniformly distributed directions, 1 if all vectors have the same direction.
+    Self-similarity is 1 if a word's vector does not depend on its context.
     """
 
-    anisotropy: float
-    self_similarity: float
-    intra_sentence: float
-    norm: float
-    largest_share: float
+    anisotropy: float  # mean cosine of random words of different sentences
+    self_similarity: float  # mean cosine of two occurrences of a word, mean over words
+    intra_sentence: float  # mean cosine of a token and its sentence's mean, mean over sentences
+    norm: float  # mean length of a vector
+    largest_share: float  # largest proportion of the squared lengths in one dimension
 
     @property
     def adjusted_self_similarity(self) -> float:

@@ -61,15 +61,10 @@ def is_word(token: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class WordsInSentences:
-    """Words in their sentences; an occurrence is a 0-based index.
-
-    Attributes:
-        sentences: the sentences of the occurrences.
-        positions: int64 (n, 2): sentence index and token index.
-    """
+    """Words in their sentences; an occurrence is a 0-based index."""
 
     sentences: Sequence[Sentence]
-    positions: np.ndarray
+    positions: np.ndarray  # int64 (n, 2): sentence index and token index
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -148,18 +143,12 @@ class WordsInSentences:
 
 @dataclass(frozen=True, eq=False)
 class Sample(WordsInSentences):
-    """Occurrences of words drawn from a text, without vectors; sentence indices ascend.
+    """Occurrences of words drawn from a text, without vectors; sentence indices ascend."""
 
-    Attributes:
-        labels: a label for each occurrence, such as its sense; None without labels.
-        counts: occurrences of each requested word in the text; the key is "" if all words
-            were requested.
-        lines: 0-based line number of each sentence in the text; empty if unknown.
-    """
-
-    labels: Sequence[str] | None = None
+    labels: Sequence[str] | None = None  # of each occurrence, such as its sense
+    # Occurrences of each requested word in the text, under "" if all words were requested.
     counts: dict[str, int] = field(default_factory=dict)
-    lines: Sequence[int] = ()
+    lines: Sequence[int] = ()  # 0-based line of each sentence in the text; empty if unknown
 
     def by_sentence(self) -> list[np.ndarray]:
         """The token indices of the occurrences in each sentence."""
@@ -309,20 +298,14 @@ class Neighbours(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Occurrences(WordsInSentences):
-    """Occurrences with their vectors in all layers.
+    """Occurrences with their vectors in all layers."""
 
-    Attributes:
-        vectors: float32 (n, layers, dim).
-        labels: a label for each occurrence, such as its sense; None without labels.
-        about: the source of the vectors, JSON-able; `encoded` writes "model" (a fingerprint),
-            "sample" (a checksum), "n" (size of the sample), and "layer" and "context" if given.
-        clusters: the name of each occurrence's cluster, or ""; None before `bilm senses`.
-    """
-
-    vectors: np.ndarray
-    labels: Sequence[str] | None = None
+    vectors: np.ndarray  # float32 (n, layers, dim)
+    labels: Sequence[str] | None = None  # of each occurrence, such as its sense
+    # The source of the vectors, JSON-able: "model" (a fingerprint), "sample" (a checksum), "n"
+    # (size of the sample), and "layer" and "context" if they were given to `encoded`.
     about: dict[str, Any] = field(default_factory=dict)
-    clusters: Sequence[str] | None = None
+    clusters: Sequence[str] | None = None  # names, or ""; None before `bilm senses`
 
     @property
     def n_layers(self) -> int:

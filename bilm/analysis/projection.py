@@ -22,24 +22,16 @@ _PURPOSE = "bilm project"
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Occurrences in two dimensions.
+    """Occurrences in two dimensions."""
 
-    Attributes:
-        method: "pca" or "tsne".
-        layers: numbers of the m layers.
-        points: float32 (n, m, 2), in the order of the occurrences and of `layers`.
-        variance: float (m, 2): proportion of a layer's variance along each axis of PCA; zeros if
-            all vectors are equal. None for t-SNE.
-        n_distinct: number of different vectors in each layer; in layer 0, one for each spelling.
-        perplexity: the highest perplexity of t-SNE, None for PCA. For a layer with few different
-            vectors it is a third of their number.
-    """
-
-    method: str
-    layers: list[int]
-    points: np.ndarray
+    method: str  # "pca" or "tsne"
+    layers: list[int]  # numbers of the m layers
+    points: np.ndarray  # float32 (n, m, 2)
+    # Float (m, 2): proportion of a layer's variance along each axis of PCA, zeros if all vectors
+    # are equal; None for t-SNE.
     variance: np.ndarray | None
-    n_distinct: list[int]
+    n_distinct: list[int]  # different vectors in each layer; in layer 0, one for each spelling
+    # Of t-SNE; a third of the number of different vectors in a layer with few. None for PCA.
     perplexity: float | None
 
 

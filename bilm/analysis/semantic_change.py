@@ -42,27 +42,18 @@ _RESAMPLES = 1000
 class Change(NamedTuple):
     """How much the use of a word differs between two corpora.
 
-    The measures are NaN for a word that is too rare in one of the corpora.
-
-    Attributes:
-        word: the target.
-        n_old, n_new: number of occurrences.
-        prt: 1 / cosine of the mean vectors; infinite if the cosine is not positive.
-        apd: mean cosine distance of all pairs of an old and a new occurrence.
-        jsd: Jensen-Shannon divergence in nats, 0 to ln 2, of the old and the new distribution
-            over clusters of all occurrences.
-        excess: `apd` minus the mean cosine distance of two occurrences within a corpus: about 0
-            for a word that did not change, however varied its uses are. It is an unbiased
-            estimate of half the squared maximum mean discrepancy under the cosine kernel.
+    The measures are NaN for a word that is too rare in one of the corpora. `excess` is about 0 for
+    a word that did not change, however varied its uses are: it is an unbiased estimate of half the
+    squared maximum mean discrepancy under the cosine kernel.
     """
 
     word: str
-    n_old: int
+    n_old: int  # occurrences
     n_new: int
-    prt: float = np.nan
-    apd: float = np.nan
-    jsd: float = np.nan
-    excess: float = np.nan
+    prt: float = np.nan  # 1 / cosine of the mean vectors; infinite if that is not positive
+    apd: float = np.nan  # mean cosine distance of all pairs of an old and a new occurrence
+    jsd: float = np.nan  # Jensen-Shannon divergence in nats over clusters of all occurrences
+    excess: float = np.nan  # `apd` minus the mean cosine distance within a corpus
 
     @property
     def is_measured(self) -> bool:
@@ -152,8 +143,7 @@ def _split_tag(token: str) -> tuple[str, str]:
 
 
 def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
-    """A sample with vectors from a file of `bilm embed` over the same text: HDF5 with line numbers
-    as keys, or packed HDF5, without pooling."""
+    """A sample with vectors of the same text from `bilm embed`: HDF5 or packed, not pooled."""
     of_lines = _line_vectors(path, sample.lines)
     rows = zip(of_lines, sample.lines, sample.sentences, sample.by_sentence(), strict=True)
     vectors = []
@@ -278,13 +268,12 @@ def write_table(path: PathLike, changes: Sequence[Change]) -> None:
 class ClusteredUses(NamedTuple):
     """The occurrences of a word in both corpora, clustered together.
 
-    The labels of `occurrences` are "old" and "new". There are at least two clusters, unless all
-    vectors are equal. `shares`, float64 (2, clusters), are their proportions in each corpus.
+    There are at least two clusters, unless all vectors are equal.
     """
 
-    occurrences: Occurrences
+    occurrences: Occurrences  # with the labels "old" and "new"
     clusters: Clusters
-    shares: np.ndarray
+    shares: np.ndarray  # float64 (2, clusters): their proportions in each corpus
 
     @property
     def jsd(self) -> float:

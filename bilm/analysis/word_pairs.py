@@ -30,16 +30,14 @@ _ANSWERS = {"t": 1.0, "true": 1.0, "f": 0.0, "false": 0.0}
 class LayerResult(NamedTuple):
     """How well the cosines of a layer agree with gold answers.
 
-    `n` pairs have a cosine; words may be missing from a static model. Pairs with a cosine above
-    `threshold` count as one meaning, and `accuracy` is the proportion of correct ones; both are
-    None for graded answers. `spearman` is nan if all cosines are equal.
+    Accuracy and threshold are None for graded answers.
     """
 
     name: str
-    n: int
-    accuracy: float | None
-    threshold: float | None
-    spearman: float
+    n: int  # pairs with a cosine; words may be missing from a static model
+    accuracy: float | None  # proportion of correct answers
+    threshold: float | None  # cosines above it count as one meaning
+    spearman: float  # nan if all cosines are equal
 
 
 def pairs_of_queries(queries: Sequence[str]) -> Sample:
