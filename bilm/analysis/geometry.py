@@ -99,8 +99,6 @@ def measure_layers(
 
 
 def _mean_cosine(sums: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Mean cosine of pairs among n unit vectors, given their sums (..., dim).
-
-    The squared length of a sum has each pair twice, and n ones.
-    """
+    """Mean cosine of pairs among n unit vectors, given their sums (..., dim)."""
+    # The squared length of a sum has each pair twice, and n ones.
     return (np.square(sums).sum(axis=-1) - n) / (n * (n - 1))

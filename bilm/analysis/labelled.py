@@ -159,7 +159,6 @@ def _tagged_rows(path: PathLike) -> Iterator[_Row]:
 
 
 def _sample_of(rows: Iterable[_Row]) -> Sample:
-    """The sentences with labels."""
     sentences: list[tuple[str, ...]] = []
     positions: list[tuple[int, int]] = []
     labels: list[str] = []

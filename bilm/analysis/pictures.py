@@ -278,10 +278,8 @@ def _page_data(occurrences: Occurrences, projection: Projection, kinds: Kinds) -
 
 
 def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
-    """For each occurrence: indices and cosines (in hundredths) of the nearest ones of its word.
-
-    As in `bilm neighbours`, vectors are centred over the occurrences of the word.
-    """
+    """For each occurrence: indices and cosines (in hundredths) of the nearest ones of its word;
+    vectors are centred over the word, as in `bilm neighbours`."""
     near: list[list[int]] = [[] for _ in range(len(occurrences))]
     for own in indices_by_name(occurrences.words).values():
         selected = occurrences.select(own)

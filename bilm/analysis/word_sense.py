@@ -285,9 +285,7 @@ class _SenseFinder:
         return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, parameter)
 
     def _grid(self, blocks: Blocks) -> Sequence[float]:
-        """Kappa or the number of neighbours; if not given, the one with the highest accuracy on
-        held-out folds of the training uses.
-        """
+        """Kappa or the number of neighbours: as given, or the best on folds of the training."""
         how = self._settings
         given = {"use": 1, "votes": how.neighbours, "mean": 0, "prior": how.kappa}[how.method]
         if given is not None:

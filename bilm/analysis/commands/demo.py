@@ -106,7 +106,6 @@ def _read_text(args: argparse.Namespace) -> SplitText:
 
 
 def _frequent(words: Sequence[str], text: SplitText) -> list[str]:
-    """The words that are frequent enough to be shown."""
     counts = Counter(itertools.chain(*text.training))
     words = [word.lower() for word in words]
     frequent = [word for word in words if counts[word] >= _LEAST_OCCURRENCES]

@@ -166,7 +166,6 @@ def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
 def _static(
     args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample
 ) -> analysis.StaticVectors | None:
-    """The static vectors of the words of the texts."""
     if args.static is None:
         return None
     sentences = itertools.chain(train.sentences, test.sentences)
@@ -179,7 +178,6 @@ def _static(
 def _encode(
     args: argparse.Namespace, elmo: ELMo, *texts: analysis.Sample, context: bool = False
 ) -> list[analysis.Occurrences]:
-    """The texts with the model's vectors."""
     files: list[str | None] = [None, None]
     if args.vectors is not None:
         os.makedirs(args.vectors, exist_ok=True)
@@ -205,7 +203,6 @@ def _settings(args: argparse.Namespace, elmo: ELMo, task: str) -> dict[str, Any]
 
 
 def _tags(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
-    """Fit softmaxes."""
     from bilm.analysis import probing
     from bilm.analysis.probe_charts import probe_chart, save_picture
 

@@ -93,15 +93,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _WordClusters(NamedTuple):
-    """The clusters of a word's occurrences, with the name of the cluster of each occurrence.
-
-    `found` is printed: JSON with `Context` objects.
-    """
+    """The clusters of a word's occurrences."""
 
     occurrences: analysis.Occurrences
     clusters: analysis.Clusters
-    names: list[str]
-    found: dict[str, Any]
+    names: list[str]  # of each occurrence's cluster
+    found: dict[str, Any]  # what is printed: JSON with `Context` objects
 
 
 def _clustered(args: argparse.Namespace, predictor: Predictor | None) -> list[_WordClusters]:
@@ -190,7 +187,6 @@ def _write(path: str, words: list[_WordClusters]) -> None:
 
 
 def _keep(path: str, words: list[_WordClusters]) -> None:
-    """Add the clusters to a file of occurrences."""
     kept = analysis.Occurrences.load(path)
     places = list(map(tuple, kept.positions.tolist()))
     clusters = dict(zip(places, kept.clusters or [""] * len(kept), strict=True))
