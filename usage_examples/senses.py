@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from common.experiment import MODEL_HELP
@@ -95,10 +96,7 @@ def report(
     """Compute the table and print it."""
     elmo = ELMo.from_pretrained(args.model[0] if len(args.model) == 1 else args.model)
     with ProgressDisplay() as display:
-
-        def progress(done: int, total: int) -> None:
-            display.update("encoding", done, total)
-
+        progress = partial(display.update, "encoding")
         uses, asked = (
             Occurrences.encoded(elmo, sample, context=True, progress=progress)
             for sample, _ in (train, test)

@@ -24,6 +24,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
@@ -154,10 +155,7 @@ def _show_words(
 
         elmo = ELMo.from_pretrained(model)
         with ProgressDisplay() as display:
-
-            def progress(done: int, total: int) -> None:
-                display.update("looking for words", done, total)
-
+            progress = partial(display.update, "looking for words")
             words = clearest_words(elmo, text.training, progress=progress)
         if not words:
             print("\nNo word of the text has two clear clusters of occurrences in this model.")
