@@ -74,7 +74,6 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _character_rows(source: dict[str, Any], size: int) -> list[tuple[str, str]]:
-    """The input and the encoder of a model of characters."""
     text = f"characters, up to {source['max_characters_per_token']} a token"
     if tokens := source["dictionary"]:
         text += f"; a dictionary of {tokens['n_characters']:,} characters"
@@ -128,11 +127,8 @@ def _training_rows(training: dict[str, Any]) -> list[tuple[str, str]]:
     length = count(training["n_epochs"], "epoch")
     if training["n_steps"] is not None:
         length = count(training["n_steps"], "step")
-    rates, adam_rate = (
-        f"learning rate {training['learning_rate']:g}",
-        training["adam_learning_rate"],
-    )
-    if adam_rate is not None:
+    rates = f"learning rate {training['learning_rate']:g}"
+    if (adam_rate := training["adam_learning_rate"]) is not None:
         dense = "Muon and Adam" if training["optimizer"] == "muon" else "Adam"
         rates = f"learning rates {adam_rate:g} ({dense}), {training['learning_rate']:g} (Adagrad)"
     shape = f"{training['batch_size']} x {training['unroll_steps']}"

@@ -57,6 +57,7 @@ def draw(runs: dict[str, list[dict[str, Any]]]) -> Figure:
     """A figure of the curves of runs, given the lines of their logs by name. It needs no
     display."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
@@ -66,7 +67,12 @@ def draw(runs: dict[str, list[dict[str, Any]]]) -> Figure:
         _draw_run(axes, lines, prefix, number, len(runs) == 1)
     axes.set_xlabel("training tokens seen")
     axes.set_ylabel("perplexity")
-    _label_axes(axes)
+    # Plain numbers, as many as there is room for.
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else range(1, 10)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, fontsize="small")
     if len(runs) == 1:
@@ -115,14 +121,3 @@ def _smooth(values: list[float], half: int) -> list[float]:
     logs = [math.log(value) for value in values]
     windows = (logs[max(0, k - half) : k + half + 1] for k in range(len(logs)))
     return [math.exp(sum(window) / len(window)) for window in windows]
-
-
-def _label_axes(axes: Axes) -> None:
-    """Plain numbers, as many as there is room for."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
-
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else range(1, 10)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -78,19 +78,15 @@ def run(args: argparse.Namespace) -> int:
             compress=args.compress,
             progress=lambda stage: display.update(*stage),
         )
-    _print_made(made)
-    print("next:")
-    for command in _next_commands(made, args.out_dir):
-        print(f"  {shlex.join(command)}")
-    return 0
-
-
-def _print_made(made: ShardedCorpus) -> None:
     for name, part in (("training", made.training), ("held out", made.heldout)):
         if part is not None:
             amounts = f"{count(part.n_sentences, 'sentence')} in {count(part.n_files, 'file')}"
             print(f"{name:<12} {amounts}: {shlex.quote(part.pattern)}")
     print(f"empty lines  {made.n_empty_lines:,} skipped")
+    print("next:")
+    for command in _next_commands(made, args.out_dir):
+        print(f"  {shlex.join(command)}")
+    return 0
 
 
 def _next_commands(made: ShardedCorpus, out_dir: str) -> list[list[str]]:

@@ -84,13 +84,9 @@ class _Messages(logging.Handler):
         super().__init__()
         self._program = program
 
-    def format(self, record: logging.LogRecord) -> str:
-        kind = "warning: " if record.levelno >= logging.WARNING else ""
-        return f"{self._program}: {kind}{record.getMessage()}"
-
     def emit(self, record: logging.LogRecord) -> None:
-        # Looked up each time: a progress display replaces sys.stderr.
-        note(" ".join(self.format(record).splitlines()))
+        kind = "warning: " if record.levelno >= logging.WARNING else ""
+        note(" ".join(f"{self._program}: {kind}{record.getMessage()}".splitlines()))
 
 
 @contextlib.contextmanager

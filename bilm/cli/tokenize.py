@@ -18,16 +18,17 @@ import argparse
 import shlex
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from bilm.cli import flags
 from bilm.cli.terminal import count
 from bilm.progress import ProgressDisplay
 
-if TYPE_CHECKING:
-    from bilm.data.tokenized_text import TokenizedText
-
 _STANDARD = "-"
+_MEANING = {
+    "sentence": "one sentence each",
+    "paragraph": "one paragraph each",
+    "wrapped": "parts of paragraphs",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +69,12 @@ def run(args: argparse.Namespace) -> int:
             progress=lambda stage: display.update(*stage),
             overwrite=args.force,
         )
-    _print_made(made)
+    kinds = Counter(made.lines.values()).most_common()
+    lines = ", ".join(f"{_MEANING[kind]} ({count(n, 'file')})" for kind, n in kinds)
+    print(f"sentences    {made.n_sentences:,}")
+    print(f"tokens       {made.n_tokens:,}")
+    print(f"tokenizer    {made.tokenizer}")
+    print(f"input lines  {lines}")
     print(f"next:\n  bilm shard {shlex.quote(args.out)} --out_dir shards --heldout 0.01")
     return 0
 
@@ -86,19 +92,3 @@ def _run_standard(args: argparse.Namespace) -> int:
     for sentence in sentences:
         print(*sentence)
     return 0
-
-
-_MEANING = {
-    "sentence": "one sentence each",
-    "paragraph": "one paragraph each",
-    "wrapped": "parts of paragraphs",
-}
-
-
-def _print_made(made: TokenizedText) -> None:
-    counts = Counter(made.lines.values())
-    lines = ", ".join(f"{_MEANING[kind]} ({count(n, 'file')})" for kind, n in counts.most_common())
-    print(f"sentences    {made.n_sentences:,}")
-    print(f"tokens       {made.n_tokens:,}")
-    print(f"tokenizer    {made.tokenizer}")
-    print(f"input lines  {lines}")

@@ -58,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, required, required=True)
     flags.add(parser, flags.corpus("--train_prefix", "text to train on"), required=True)
     flags.add(parser.add_mutually_exclusive_group(), flags.NETWORK_CHOICE)
-    flags.add(parser, flags.RECIPE)
-    flags.add(parser, flags.TIME)
+    flags.add(parser, flags.RECIPE | flags.TIME)
     flags.add_run(parser)
     group = parser.add_argument_group("fine-tuning (start with a trained model)")
     flags.add(group, flags.FINE_TUNING)
@@ -174,6 +173,7 @@ def read_run(save_dir: str) -> tuple[Options, RunState | None, str]:
 
 
 def override(options: Options, args: argparse.Namespace) -> Options:
+    """The options, changed by the flags that were given."""
     given = flags.given(args, *_OVERRIDES) | {"schedule": args.lr_schedule}
     return dataclasses.replace(options, **{k: v for k, v in given.items() if v is not None})
 
@@ -303,6 +303,7 @@ def load_vocabulary(
 def open_corpus(
     options: Options, filepattern: str, vocabulary: Vocabulary, **settings: Any
 ) -> LMDataset | BidirectionalLMDataset:
+    """A data set of the directions that the model has; `settings` are its further arguments."""
     from bilm.data import BidirectionalLMDataset, LMDataset
 
     kind = BidirectionalLMDataset if options.bidirectional else LMDataset
@@ -310,6 +311,7 @@ def open_corpus(
 
 
 def model_folder(args: argparse.Namespace) -> str:
+    """--save_dir, or with --best the folder in it that holds the best model."""
     from bilm.files.checkpoints import BEST_FOLDER, holds_checkpoint
 
     if not args.best:
