@@ -106,6 +106,8 @@ class Corpus:
     def read(self, shard: int, before: Sequence[Any] = ()) -> IndexedText:
         """The sentences `before`, then the sentences of a shard in reading order."""
         text, n = self._load(self._file(shard), before), len(before)
+        if not self.shuffle:
+            return text
         order = np.r_[:n, n + self._order(shard, len(text) - n)]
         return replace(text, starts=text.starts[order], inputs=text.inputs[order])
 
