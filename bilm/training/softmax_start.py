@@ -25,6 +25,8 @@ _MOST_TOKENS = 4_000_000
 # Most distant neighbours, in tokens; and vocabulary words that count as a neighbour.
 _WINDOW, _MOST_CONTEXTS = 3, 10_000
 _ITERATIONS = 3  # power iterations of the decomposition
+# Occurrences of a word whose vector has half the length of a frequent word's.
+_HALF_LENGTH = 10
 
 
 class SoftmaxStart(NamedTuple):
@@ -66,7 +68,9 @@ def cooccurrence_rows(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray:
     The entry of a word and a context, one of the first 10,000 words of the vocabulary on the left
     or on the right, is max(0, log p(word, context) / (p(word) p(context)^0.75)), with neighbours
     at distance d counted 1 / d times. The vectors are the rows of U sqrt(S) of its singular value
-    decomposition U S V^T, scaled to length 1.
+    decomposition U S V^T. A word that occurs n times has a vector of length n / (n + 10): the
+    neighbours of a rare word are mostly chance, but they predict the word well in this text, so a
+    model that is trained on it would rely on them.
 
     Args:
         ids: int32 (n,), a text, -1 between sentences.
@@ -103,8 +107,10 @@ def cooccurrence_rows(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray:
         (n_words, 2 * n_contexts),
     )
     rows = _scaled_left_vectors(matrix, dim)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.maximum(lengths, 1e-6)
+    occurrences = np.bincount(ids[ids >= 0], minlength=n_words)
+    lengths = occurrences / (occurrences + _HALF_LENGTH)
+    scale = lengths / np.maximum(np.linalg.norm(rows, axis=1), 1e-6)
+    return rows * scale[:, np.newaxis].astype(np.float32)
 
 
 def _scaled_left_vectors(matrix: tf.SparseTensor, dim: int) -> np.ndarray:
