@@ -50,7 +50,7 @@ def fast_precision() -> str:
 def choose_length(options: Options, tokens_per_step: int) -> Options:
     """Fill in the passes and the dropout if the options leave them open (None).
 
-    On WikiText-2, dropout does not help before the third pass.
+    On WikiText-2, dropout does not help before the fourth pass.
     """
     n_train_tokens = options.n_train_tokens or 1
     if options.n_steps is None and options.n_epochs is None:
@@ -60,7 +60,7 @@ def choose_length(options: Options, tokens_per_step: int) -> Options:
         n_passes = float(options.n_epochs or 1)
         if options.n_steps is not None:
             n_passes = options.n_steps * tokens_per_step / n_train_tokens
-        dropout = 0.0 if n_passes < 3 else 0.1 if n_passes <= 5 else 0.2
+        dropout = 0.0 if n_passes < 4 else 0.1 if n_passes <= 5 else 0.2
         options = dataclasses.replace(options, dropout=dropout)
     return options
 

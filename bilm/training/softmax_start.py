@@ -26,7 +26,7 @@ _MOST_TOKENS = 4_000_000
 _WINDOW, _MOST_CONTEXTS = 3, 10_000
 _ITERATIONS = 3  # power iterations of the decomposition
 # Occurrences of a word whose vector has half the length of a frequent word's.
-_HALF_LENGTH = 10
+_HALF_LENGTH = 100
 
 
 class SoftmaxStart(NamedTuple):
@@ -68,7 +68,7 @@ def cooccurrence_rows(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray:
     The entry of a word and a context, one of the first 10,000 words of the vocabulary on the left
     or on the right, is max(0, log p(word, context) / (p(word) p(context)^0.75)), with neighbours
     at distance d counted 1 / d times. The vectors are the rows of U sqrt(S) of its singular value
-    decomposition U S V^T. A word that occurs n times has a vector of length n / (n + 10): the
+    decomposition U S V^T. A word that occurs n times has a vector of length n / (n + 100): the
     neighbours of a rare word are mostly chance, but they predict the word well in this text, so a
     model that is trained on it would rely on them.
 
