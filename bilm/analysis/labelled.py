@@ -89,6 +89,10 @@ def read_labelled_uses(path: PathLike) -> Sample:
     """Labelled uses of words, one per line: `label TAB sentence with one [word] in brackets`.
 
     Consecutive lines with the same sentence are joined, so that it is encoded once.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        InputError: a line has another form.
     """
     sentences: list[tuple[str, ...]] = []
     positions, labels = [], []

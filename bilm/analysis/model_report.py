@@ -128,6 +128,9 @@ def make_report(
         measurements: held-out perplexities during training, in order.
         words: words to show in context; None chooses frequent ones.
         progress: called with the name of a step, the number of sentences done, and the total.
+
+    Raises:
+        InputError: there is too little text, or a word does not occur.
     """
     total = len(sentences)
     chosen = ordinary_words(sentences, _N_WORDS) if words is None else words

@@ -96,7 +96,11 @@ class StaticVectors:
         return keyed
 
     def save(self, path: PathLike) -> None:
-        """Write the vectors as text that is read back exactly."""
+        """Write the vectors as text that is read back exactly.
+
+        Raises:
+            InputError: a word is empty, or has white space or a lone surrogate.
+        """
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
             file.write(f"{len(self)} {self.dim}\n".encode())
             for word, vector in zip(self.words, self.vectors, strict=True):
@@ -188,6 +192,9 @@ def train_word2vec(
         window: words predicted on either side.
         min_count: rarer words are skipped.
         threads: with more than one, results differ slightly from run to run.
+
+    Raises:
+        InputError: an argument is out of range, or no word is frequent enough.
     """
     require(integer(), dim=dim, window=window, epochs=epochs, threads=threads, min_count=min_count)
     require_at_least(0, 2**32 - 2, seed=seed)  # seed + 1 must fit in 32 bits

@@ -141,6 +141,9 @@ def nearest_sense(
         train: uses with senses as labels.
         test: uses with vectors of the same model; labels are needed only for the accuracy.
         words: words of both, such as lemmas; None takes the tokens in lower case.
+
+    Raises:
+        InputError: the training uses have no labels, or the arguments differ in size or shape.
     """
     finder = _SenseFinder(train, test, words, settings)
     return finder.senses([(train.layer(layer), test.layer(layer))])
