@@ -159,7 +159,7 @@ def substitute_words(
     Each occurrence contributes its 500 likeliest words; any other word counts like the last of
     these, which overestimates it. The words of the occurrences, tokens that are not words, and the
     most frequent words of the vocabulary, such as "the", are skipped. Scores are mean
-    log-probabilities in nats.
+    log-probabilities in nats; each cluster's most typical word comes first.
     """
     requests = [_with_gap(occurrences, number) for group in typical for number in group]
     found = iter(predictor.substitutes(requests, n=_SUBSTITUTES))
@@ -205,7 +205,8 @@ def nearby_words(
     """The words within `width` tokens of a cluster's occurrences more often than of the others.
 
     The score is the difference of log-odds with a prior from all occurrences, in standard
-    deviations (Monroe, Colaresi and Quinn 2008, "Fightin' Words", section 3.4.1).
+    deviations (Monroe, Colaresi and Quinn 2008, "Fightin' Words", section 3.4.1); the highest comes
+    first. A single cluster has no such words.
     """
     inside, outside = Counter[str](), Counter[str]()
     for number, own_cluster in enumerate(clusters.of):

@@ -131,7 +131,8 @@ class Softmax(keras.layers.Layer):
 
 def log_uniform_log_expected(ids: tf.Tensor, n_tries: tf.Tensor, n_classes: int) -> tf.Tensor:
     """Log of a class's expected count in a log-uniform sample of distinct classes: float32, shape
-    of `ids`. It is 1 - (1 - P)^n in n tries, P(k) = log((k + 2) / (k + 1)) / log(n_classes + 1)."""
+    of `ids`. The count is 1 - (1 - P)^n in n tries, P(k) = log((k + 2) / (k + 1)) /
+    log(n_classes + 1)."""
     k = tf.cast(ids, tf.float32)
     p = tf.math.log1p(1 / (k + 1)) / math.log(n_classes + 1)
     return tf.math.log(-tf.math.expm1(n_tries * tf.math.log1p(-p)))

@@ -186,6 +186,7 @@ def record_beside(path: PathLike) -> str:
 
 
 def write_record(path: PathLike, tokenizer: str) -> None:
+    """Write the name of a tokenizer as a record."""
     write_json(path, {"tokenizer": tokenizer})
 
 

@@ -139,6 +139,7 @@ def write_packed_npz(path: PathLike, pieces: SentencePieces, *, with_text: bool 
 def _packed(pieces: SentencePieces) -> tuple[tuple[int, ...], Iterator[np.ndarray]]:
     """The shape of all vectors together, (rows, ..., dim), and their rows in blocks."""
     shape = (pieces.n_rows, *(n for n in pieces.shape if n is not None))
+    # (..., rows, dim) -> (rows, ..., dim)
     return shape, (np.moveaxis(block, -2, 0) for block in pieces.blocks())
 
 

@@ -50,7 +50,7 @@ def fast_precision() -> str:
 def choose_length(options: Options, tokens_per_step: int) -> Options:
     """Fill in the passes and the dropout if the options leave them open (None).
 
-    On WikiText-2, dropout does not help before the fourth pass.
+    On half of WikiText-2, 3.5 passes were still better without dropout than with 0.1.
     """
     n_train_tokens = options.n_train_tokens or 1
     if options.n_steps is None and options.n_epochs is None:

@@ -184,7 +184,7 @@ class ELMo:
         return self._words.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
-        """See `WordSource.refuse_unknown`."""
+        """Raise an error for a word without a vector; see `WordSource.refuse_unknown`."""
         self._words.refuse_unknown(sentence, where)
 
     def encode(

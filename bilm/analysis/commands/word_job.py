@@ -33,12 +33,14 @@ SAMPLE = {
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that name a model."""
     group = parser.add_argument_group("model")
     text_job.add_elmo(group)
     flags.add(group, flags.PRECISION, default="float32")
 
 
 def add_occurrences(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose occurrences of words."""
     flags.add(
         parser.add_argument_group("occurrences"),
         {
@@ -133,6 +135,7 @@ def compared(args: argparse.Namespace, words: Iterable[str]) -> list[str]:
 def sample(
     args: argparse.Namespace, words: Sequence[str] | None, display: ProgressDisplay
 ) -> analysis.Sample:
+    """Draw occurrences of words from --text."""
     settings = flags.given(args, "max_occurrences", "seed", "match_case")
     return analysis.sample_uses(read_sentences(args.text, display), words, **settings)
 
