@@ -35,23 +35,52 @@ def text_of(sentences) -> np.ndarray:
     return np.concatenate([[*sentence, -1] for sentence in sentences]).astype(np.int32)[:-1]
 
 
-def test_rows_are_the_scaled_left_singular_vectors():
+WORDS = ["<S>", "</S>", "<UNK>", *"a b ab bab abab aab ba aba baba babab ababab".split()]
+WORDS += ["A", "Bab", "Aab", "BAB", "AB", "a1", "1b", "bab1"]
+
+
+def kind_of(word: str) -> tuple[bool, bool, bool]:
+    return word[0].isupper(), word[1:2].isupper(), any(c.isdigit() for c in word)
+
+
+def rows_by_spelling(vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The rows that `cooccurrence_rows` describes, word by word."""
+    own = counts / (counts + 100)
+    rows = []
+    for i, word in enumerate(WORDS):
+        mean = np.zeros(vectors.shape[1])
+        for n in range(6):
+            ending = word[-n:] if n else ""
+            alike = [
+                j
+                for j, other in enumerate(WORDS)
+                if j != i
+                and kind_of(other) == kind_of(word)
+                and (other[-n:] if n else "") == ending
+            ]
+            total = sum((own[j] * vectors[j] for j in alike), 10 * mean)
+            mean = total / (own[alike].sum() + 10)
+        rows.append(own[i] * vectors[i] + 2 * (1 - own[i]) * mean)
+    return np.array(rows)
+
+
+def test_rows_are_singular_vectors_and_the_vectors_of_words_spelled_alike():
     random = np.random.default_rng(1)
-    sentences = [random.integers(0, 20, random.integers(1, 9)) for _ in range(60)]
-    found = cooccurrence_rows(text_of(sentences), n_words=22, dim=6)
-    left, values, _ = np.linalg.svd(information(sentences, 22))
-    expected = left[:, :6] * np.sqrt(values[:6])
-    expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-6)
-    counts = np.bincount(np.concatenate(sentences), minlength=22)[:, np.newaxis]
-    expected *= counts / (counts + 100)
+    n_words = len(WORDS)  # the last two do not occur
+    sentences = [random.integers(0, n_words - 2, random.integers(1, 9)) for _ in range(600)]
+    found = cooccurrence_rows(text_of(sentences), WORDS, dim=6)
+    left, values, _ = np.linalg.svd(information(sentences, n_words))
+    vectors = left[:, :6] * np.sqrt(values[:6])
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
+    expected = rows_by_spelling(vectors, np.bincount(np.concatenate(sentences), minlength=n_words))
     # Vectors are determined up to a rotation, so their cosines are compared.
-    assert found.shape == (22, 6) and found.dtype == np.float32
+    assert found.shape == (n_words, 6) and found.dtype == np.float32
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-3)
-    assert not found[20:].any()  # words that do not occur
+    assert found[-1].any()  # from the words that are spelled like it
 
 
 def test_rows_of_more_numbers_than_the_text_has():
-    found = cooccurrence_rows(np.array([0, 3, 1], np.int32), n_words=4, dim=50)
+    found = cooccurrence_rows(np.array([0, 3, 1], np.int32), ["<S>", "</S>", "x", "y"], dim=50)
     assert found.shape == (4, 50) and np.isfinite(found).all() and found[3].any()
 
 
@@ -74,7 +103,7 @@ def test_a_run_starts_with_the_rows(tmp_path, shuffle):
     vocabulary = corpus.data(options).vocab
     sentences = [vocabulary.word_ids(["<S>", *words, "</S>"]) for words in corpus.sentences]
     dim = options["lstm"]["projection_dim"]
-    expected = cooccurrence_rows(text_of(sentences), vocabulary.size, dim)
+    expected = cooccurrence_rows(text_of(sentences), vocabulary.words, dim)
     found = tf.train.load_checkpoint(record.checkpoint).get_tensor("lm/softmax/W")
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
 

@@ -1,15 +1,17 @@
-"""Initial values of the softmax, from counts of the training text.
+"""Initial values of the softmax, from the words of the training text and their counts.
 
 In a short run, the rows of rare words are updated a few times only. They therefore start as word
 vectors of co-occurrence counts: a truncated singular value decomposition of positive pointwise
 mutual information (Levy and Goldberg 2014, "Neural word embedding as implicit matrix
-factorization"). The bias starts at log unigram frequencies (Meister et al. 2023, "A natural bias
-for language generation models").
+factorization"). A word too rare for a vector of its own starts like the words that are spelled
+like it. The bias starts at log unigram frequencies (Meister et al. 2023, "A natural bias for
+language generation models").
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +27,13 @@ _MOST_TOKENS = 4_000_000
 # Most distant neighbours, in tokens; and vocabulary words that count as a neighbour.
 _WINDOW, _MOST_CONTEXTS = 3, 10_000
 _ITERATIONS = 3  # power iterations of the decomposition
-# Occurrences of a word whose vector has half the length of a frequent word's.
-_HALF_LENGTH = 100
+# Occurrences of a word whose own vector has half of its full weight.
+_HALF_OWN = 100
+# Weight of the mean vector of words spelled alike, which is shorter than a word's vector.
+_ALIKE = 2
+# Most characters in common at the end of words, and the weight of the words with one less in
+# common, counted in frequent words.
+_LONGEST_ENDING, _SHORTER_ENDING = 5, 10
 
 
 class SoftmaxStart(NamedTuple):
@@ -50,10 +57,10 @@ def softmax_start(options: Options, data: Any, replicas: Replicas) -> SoftmaxSta
     rows = bias = None
     if uses_rows:
         # Only one worker computes them: the rounding of two processors may differ.
-        n_words, dim = len(counts), options.lstm.projection_dim
+        dim = options.lstm.projection_dim
         rows = np.zeros((0, dim), np.float32)
         if replicas.worker.is_chief:
-            rows = cooccurrence_rows(data.first_ids(_MOST_TOKENS), n_words, dim)
+            rows = cooccurrence_rows(data.first_ids(_MOST_TOKENS), data.vocab.words, dim)
         rows = replicas.from_chief(rows)
     if uses_bias:
         counts = counts + 0.5  # a word may be missing from this text
@@ -62,23 +69,55 @@ def softmax_start(options: Options, data: Any, replicas: Replicas) -> SoftmaxSta
     return SoftmaxStart(rows, bias)
 
 
-def cooccurrence_rows(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray:
-    """Word vectors from the words at most three positions to either side.
+def cooccurrence_rows(ids: np.ndarray, words: Sequence[str], dim: int) -> np.ndarray:
+    """A row for every word, from co-occurrences and spelling.
+
+    A word that occurs n times gets (n own + 200 alike) / (n + 100): `own` is its vector of length
+    1, `alike` the mean vector of words that are spelled alike. The neighbours of a rare word are
+    mostly chance, but they predict the word well in this text, so a model that is trained on it
+    would rely on them.
+
+    Args:
+        ids: int32 (n,), a text, -1 between sentences.
+        words: the vocabulary.
+        dim: size of a row.
+
+    Returns:
+        float32 (words, dim).
+    """
+    rows = _cooccurrence_vectors(ids, len(words), dim)
+    occurrences = np.bincount(ids[ids >= 0], minlength=len(words))
+    own = occurrences / (occurrences + _HALF_OWN)
+    groups = [(group, np.bincount(group, own)[group] - own) for group in _spelled_alike(words)]
+    for column in rows.T:
+        # The mean of the other words of each group, from the largest groups to the smallest.
+        alike = np.zeros(len(words))
+        for group, weight in groups:
+            others = np.bincount(group, own * column)[group] - own * column
+            alike = (others + _SHORTER_ENDING * alike) / (weight + _SHORTER_ENDING)
+        column[:] = own * column + _ALIKE * (1 - own) * alike
+    return rows
+
+
+def _spelled_alike(words: Sequence[str]) -> Iterator[np.ndarray]:
+    """Groups of words, as a number for every word: words that are alike in capitals and digits;
+    then those of them that end in the same character, the same two characters, and so on."""
+    alike = [
+        (word[:1].isupper(), word[1:2].isupper(), any(map(str.isdigit, word))) for word in words
+    ]
+    for n in range(_LONGEST_ENDING + 1):
+        numbers: dict[Any, int] = {}
+        keys = ((kind, word[::-1][:n]) for kind, word in zip(alike, words, strict=True))
+        yield np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+
+
+def _cooccurrence_vectors(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray:
+    """Word vectors of length 1 from the words at most three positions to either side.
 
     The entry of a word and a context, one of the first 10,000 words of the vocabulary on the left
     or on the right, is max(0, log p(word, context) / (p(word) p(context)^0.75)), with neighbours
     at distance d counted 1 / d times. The vectors are the rows of U sqrt(S) of its singular value
-    decomposition U S V^T. A word that occurs n times has a vector of length n / (n + 100): the
-    neighbours of a rare word are mostly chance, but they predict the word well in this text, so a
-    model that is trained on it would rely on them.
-
-    Args:
-        ids: int32 (n,), a text, -1 between sentences.
-        n_words: size of the vocabulary.
-        dim: size of a vector.
-
-    Returns:
-        float32 (n_words, dim); zeros for words that do not occur.
+    decomposition U S V^T: float32 (n_words, dim), zeros for words that do not occur.
     """
     n_contexts = min(n_words, _MOST_CONTEXTS)
     keys, weights = [], []
@@ -106,11 +145,8 @@ def cooccurrence_rows(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray:
         information[kept].astype(np.float32),
         (n_words, 2 * n_contexts),
     )
-    rows = _scaled_left_vectors(matrix, dim)
-    occurrences = np.bincount(ids[ids >= 0], minlength=n_words)
-    lengths = occurrences / (occurrences + _HALF_LENGTH)
-    scale = lengths / np.maximum(np.linalg.norm(rows, axis=1), 1e-6)
-    return rows * scale[:, np.newaxis].astype(np.float32)
+    vectors = _scaled_left_vectors(matrix, dim)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
 
 
 def _scaled_left_vectors(matrix: tf.SparseTensor, dim: int) -> np.ndarray:
