@@ -190,7 +190,7 @@ class Options(_CheckedFields):
         initial_accumulator: initial value of Adagrad's sums of squares.
         softmax_bias: "unigram" initialises a word's bias with the logarithm of its frequency.
         softmax_weights: "cooccurrence" initialises a word's row from the words next to it in the
-            training text (`bilm.training.softmax_start`).
+            training text and the words spelled like it (`bilm.training.softmax_start`).
         schedule, warmup_steps: schedule of the learning rates.
         tokenizer: tokenizer of the training text (`bilm.data.Tokenizer`); None: unknown.
     """

@@ -31,8 +31,8 @@ _ITERATIONS = 3  # power iterations of the decomposition
 _HALF_OWN = 100
 # Weight of the mean vector of words spelled alike, which is shorter than a word's vector.
 _ALIKE = 2
-# Most characters in common at the end of words, and the weight of the words with one less in
-# common, counted in frequent words.
+# The longest ending, in characters, by which words are alike. The mean of the words with one ending
+# counts the mean of those with the ending one character shorter like this many frequent words.
 _LONGEST_ENDING, _SHORTER_ENDING = 5, 10
 
 
@@ -102,12 +102,12 @@ def cooccurrence_rows(ids: np.ndarray, words: Sequence[str], dim: int) -> np.nda
 def _spelled_alike(words: Sequence[str]) -> Iterator[np.ndarray]:
     """Groups of words, as a number for every word: words that are alike in capitals and digits;
     then those of them that end in the same character, the same two characters, and so on."""
-    alike = [
+    kinds = [
         (word[:1].isupper(), word[1:2].isupper(), any(map(str.isdigit, word))) for word in words
     ]
     for n in range(_LONGEST_ENDING + 1):
         numbers: dict[Any, int] = {}
-        keys = ((kind, word[::-1][:n]) for kind, word in zip(alike, words, strict=True))
+        keys = ((kind, word[::-1][:n]) for kind, word in zip(kinds, words, strict=True))
         yield np.array([numbers.setdefault(key, len(numbers)) for key in keys])
 
 
