@@ -183,6 +183,17 @@ def test_restart_of_a_run_that_is_done(trained, capsys):
     assert "More --n_epochs train it further." in captured.err
 
 
+def test_a_run_that_is_done_is_of_its_text(trained, capsys):
+    text, save_dir = trained
+    other = text.folder / "other.txt"
+    other.write_text("a b\n" * 50, encoding="utf-8")
+    arguments = ["restart", "--save_dir", save_dir, "--train_prefix", str(other)]
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "cannot resume reading the corpus: the corpus has other files or sizes." in captured.err
+
+
 @pytest.mark.slow
 def test_restart_takes_an_original_checkpoint(tmp_path: Path, golden: Path, capsys):
     save_dir = tmp_path / "model"

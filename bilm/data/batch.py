@@ -120,7 +120,6 @@ class SentenceReader(Iterator[SentenceIds]):
         if isinstance(self.source, Corpus):
             self._beginning = self.source.beginning(batch_size, num_steps)
             if state is not None:
-                state.require_like(self._beginning)
                 try:
                     self._go_to(state)
                 except IndexError:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import multiprocessing
-import multiprocessing.connection
-import multiprocessing.resource_tracker
 import os
 import signal
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import NamedTuple
 
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
@@ -34,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _SPECIAL = (BOS, EOS, UNK)
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
+_MOST_BYTES = 1 << 24  # that a process counts at once
 
 
 def n_processors() -> int:
@@ -59,7 +59,7 @@ def count_words(
         jobs: number of processes. They are spawned, so with more than one, a program must run its
             main code under `if __name__ == "__main__":`.
         progress: called regularly with a `Stage` of the bytes read.
-        least_part: least bytes of text per process.
+        least_part: least bytes of text that a process counts at once.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
@@ -68,16 +68,15 @@ def count_words(
     """
     files = find_all_files(patterns)
     total = size_of(files)
-    spans = cut(files, max(least_part, total // (8 * jobs)))
-    # Shares of about the same size: the largest spans are dealt first.
-    spans.sort(key=lambda span: span.start - span.stop)
-    shares = [spans[k::jobs] for k in range(min(jobs, len(spans)))]
+    spans = cut(files, max(least_part, min(total // (8 * jobs), _MOST_BYTES)))
+    spans.sort(key=lambda span: span.start - span.stop)  # the largest first, so that none is last
+    jobs = min(jobs, len(spans))
 
     def show(n_read: int) -> None:
         progress(Stage("counting", n_read, total))
 
     show(0)
-    counts = _count(spans, show) if len(shares) < 2 else _count_in_processes(shares, show)
+    counts = _count(spans, show) if jobs < 2 else _count_in_processes(spans, jobs, show)
     show(total)
     if not counts:
         raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
@@ -199,7 +198,9 @@ def build_vocabulary(
     return VocabularyReport(counts.total(), len(counts), len(words), n_covered)
 
 
-def _count(spans: Iterable[Span], show: Callable[[int], object]) -> Counter[str]:
+def _count(
+    spans: Iterable[Span], show: Callable[[int], object] = lambda n_read: None
+) -> Counter[str]:
     """Count the words of spans; `show` is called with the bytes read so far."""
     counts: Counter[str] = Counter()
     n_before = 0
@@ -212,71 +213,38 @@ def _count(spans: Iterable[Span], show: Callable[[int], object]) -> Counter[str]
 
 
 def _count_in_processes(
-    shares: Iterable[Sequence[Span]], show: Callable[[int], object]
+    spans: Iterable[Span], jobs: int, show: Callable[[int], object]
 ) -> Counter[str]:
-    """`_count` of each share in a process of its own."""
+    """`_count` in several processes, a span at a time."""
+    counts: Counter[str] = Counter()
+    n_read = 0
     # A fork of a process with threads, such as TensorFlow's, may hang.
     context = multiprocessing.get_context("spawn")
-    processes = []
-    counts: Counter[str] = Counter()
-    n_read: dict[Any, int] = {}  # by the receiving end of a process's pipe
+    pool = ProcessPoolExecutor(jobs, context, initializer=_end_with_the_caller)
     try:
-        with _interrupts_held_back():
-            for share in shares:
-                receiver, sender = context.Pipe(duplex=False)
-                n_read[receiver] = 0
-                processes.append(context.Process(target=_send_count, args=(share, sender)))
-                processes[-1].start()
-                sender.close()  # the pipe ends with the process
-        waiting = {*n_read}
-        while waiting:
-            for ready in multiprocessing.connection.wait(waiting):
-                message = _received(ready)
-                if isinstance(message, int):
-                    n_read[ready] = message
-                    show(sum(n_read.values()))
-                else:
-                    counts.update(message)
-                    waiting.remove(ready)
+        sizes = {pool.submit(_count, [span]): span.stop - span.start for span in spans}
+        for done in as_completed(sizes):
+            counts.update(done.result())
+            n_read += sizes[done]
+            show(n_read)
         return counts
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def _send_count(spans: Sequence[Span], sender: Connection) -> None:
-    """`_count` in another process; sends the bytes read so far, then the counts or the error."""
-    with contextlib.suppress(BrokenPipeError):  # the receiver was killed
-        try:
-            sender.send(_count(spans, sender.send))
-        except (InputError, OSError) as error:
-            sender.send(error)
-
-
-def _received(receiver: Any) -> int | Counter[str]:
-    try:
-        message = receiver.recv()
-    except (EOFError, OSError):
+    except BrokenProcessPool:
         raise InputError(
             "A counting process was killed, maybe for lack of memory: fewer jobs need less."
         ) from None
-    if isinstance(message, Exception):
-        raise message
-    return message
-
-
-@contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Block Ctrl-C in the processes started here, because it reaches all processes of a terminal.
-    This process receives it when the block ends, and stops the others."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    # If it were started with the first process, it would unblock interrupts.
-    multiprocessing.resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_the_caller() -> None:
+    """Let a counting process end silently at Ctrl-C, which reaches all processes of a terminal, and
+    when the process that started it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    caller = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if caller is not None:
+            caller.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -197,7 +197,10 @@ class LMDataset:
         state: IteratorState | None = None,
     ) -> Iterator[Batch]:
         sentences = self.get_sentence()
-        if state is not None and not isinstance(sentences, SentenceReader):
+        if state is not None and isinstance(sentences, SentenceReader):
+            # Now, not with the first batch: a run that has no steps left reads none.
+            state.require_like(self._corpus.beginning(batch_size, num_steps))
+        elif state is not None:
             logger.warning(
                 "%s.get_sentence cannot resume: its text is restarted", type(self).__name__
             )
