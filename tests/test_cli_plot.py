@@ -37,11 +37,11 @@ def test_plot_draws_runs(ending, tmp_path, capsys):
 
 def labels_of(tmp_path, **runs):
     """The entries of the legend of a picture of runs."""
-    from bilm.cli.plot import draw
+    from bilm.cli.plot import draw_curves
 
     pytest.importorskip("matplotlib.figure")
     logs = {name: read_log(write_run(tmp_path / name, **run)) for name, run in runs.items()}
-    figure = draw(logs)
+    figure = draw_curves(logs)
     return [text.get_text() for text in figure.legends[0].get_texts()], figure.axes[0]
 
 
@@ -73,10 +73,10 @@ def test_the_curve_of_a_short_run_is_that_of_its_points(tmp_path):
     log = RunLog(tmp_path / "short")
     for step, perplexity in ((1, 50.0), (10, 40.0), (20, 20.0)):
         log.write(step=step, train_perplexity=perplexity, sampled=False, tokens=step)
-    from bilm.cli.plot import draw
+    from bilm.cli.plot import draw_curves
 
     pytest.importorskip("matplotlib.figure")
-    axes = draw({"short": read_log(tmp_path / "short")}).axes[0]
+    axes = draw_curves({"short": read_log(tmp_path / "short")}).axes[0]
     (line,) = axes.lines
     np.testing.assert_allclose(line.get_ydata(), [50, 40, 20])
     assert line.get_label() == "training"
@@ -87,10 +87,10 @@ def test_lines_without_all_of_the_numbers(tmp_path):
     log.write(step=1, tokens=1, heldout_perplexity=9.0)
     log.write(step=2, tokens=2, heldout_perplexity=None, train_perplexity=30.0)
     log.write(step=3, tokens=3, heldout_perplexity=8.0, heldout_forward=7, heldout_backward=9)
-    from bilm.cli.plot import draw
+    from bilm.cli.plot import draw_curves
 
     pytest.importorskip("matplotlib.figure")
-    lines = draw({"run": read_log(tmp_path / "run")}).axes[0].lines
+    lines = draw_curves({"run": read_log(tmp_path / "run")}).axes[0].lines
     assert [len(line.get_xdata()) for line in lines] == [1, 2, 1, 1, 1]
 
 

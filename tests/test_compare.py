@@ -16,7 +16,7 @@ from bilm.analysis.word_pairs import (
     cosines,
     is_binary,
     pairs_of_queries,
-    read_gold,
+    read_answers,
     read_word_pairs,
 )
 from bilm.cli import main
@@ -141,11 +141,11 @@ def test_pairs_in_the_form_of_wic(place):
     pairs = read_word_pairs("data.txt")
     words = [pairs.word(k) for k in range(10)]
     assert words == "bird bird cat cat dog dog sees saw a a".split()
-    gold = read_gold("gold.txt", 5)
+    gold = read_answers("gold.txt", 5)
     assert gold.tolist() == [1, 0, 0, 1, 0] and is_binary(gold)
     Path("scores.txt").write_text("1.5\n2\n", "utf-8")
-    assert read_gold("scores.txt", 2).tolist() == [1.5, 2]
-    assert not is_binary(read_gold("scores.txt", 2))
+    assert read_answers("scores.txt", 2).tolist() == [1.5, 2]
+    assert not is_binary(read_answers("scores.txt", 2))
 
 
 def test_compare_with_gold(place, capsys):
@@ -157,7 +157,7 @@ def test_compare_with_gold(place, capsys):
     assert "40.0 % of the pairs have the answer T." in printed.err
     assert "For each half of the pairs, the threshold is the best one for" in printed.err
     found = cosines(place.model, read_word_pairs("data.txt"))
-    gold = read_gold("gold.txt", 5)
+    gold = read_answers("gold.txt", 5)
     results = agreement_with_gold(found, gold)
     for line, result in zip(printed.out.splitlines()[1:], results, strict=True):
         cells = line.removeprefix(result.name).split()
@@ -207,7 +207,7 @@ def test_answers_that_cannot_be_read(text, message, tmp_path):
     path = tmp_path / "gold.txt"
     path.write_text(text, "utf-8")
     with pytest.raises(InputError, match=message):
-        read_gold(path, 2)
+        read_answers(path, 2)
 
 
 @pytest.mark.parametrize(

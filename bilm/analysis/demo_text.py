@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bilm.analysis.clusters import cluster_occurrences
 from bilm.analysis.occurrences import Occurrences, Sentence, ordinary_words, sample_uses
 from bilm.core.errors import InputError
-from bilm.data.tokenized_text import read_sentences
+from bilm.data.tokenized_text import split_text
 from bilm.data.tokenizer import Tokenizer, is_unspaced
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
@@ -126,7 +126,7 @@ def _sentences(lines: Iterator[str], tokenized: bool) -> Iterable[Tokens]:
     if sum(map(is_unspaced, letters)) > len(letters) / 2:  # no spaces between words: Chinese
         has_jieba = importlib.util.find_spec("jieba") is not None
         tokenizer = Tokenizer("zh", "jieba" if has_jieba else "characters")
-    return read_sentences(itertools.chain(first, lines), tokenizer)[1]
+    return split_text(itertools.chain(first, lines), tokenizer)[1]
 
 
 class SplitText(NamedTuple):

@@ -78,7 +78,7 @@ def _sample(words: Sequence[tuple[tuple[str, ...], int]]) -> Sample:
     return Sample([tokens for tokens, _ in words], np.array(positions, np.int64))
 
 
-def read_gold(path: PathLike, n: int) -> np.ndarray:
+def read_answers(path: PathLike, n: int) -> np.ndarray:
     """Read the answers for `n` pairs, one per line: T (1) or F (0), or a number: float64 (n,)."""
     values = []
     for number, line in enumerate(read_lines(path), start=1):

@@ -67,7 +67,6 @@ _FILE = {
 _JOB = {
     **flags.BATCH_SIZE,
     "--resume": "continue an interrupted job, or start one; if OUT exists, do nothing",
-    **flags.PRECISION,
 }
 _SHARD = "embed only lines I, I + N, I + 2 N, ... (I from 1 to N), so that N jobs can share a text"
 _ENGINE = {
@@ -92,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "output OUT": "file to write; - is standard output",
         },
     )
-    text_job.add_elmo(parser.add_argument_group("model"))
+    text_job.add_elmo(parser)
     group = parser.add_argument_group("vectors")
     choice = group.add_mutually_exclusive_group()
     flags.add(choice, _LAYERS, type=_layers, default="average")
@@ -112,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flags.add(group, {"--engine NAME": "compute on an engine: ray"}, choices=("ray",))
     flags.add(group, _ENGINE)
-    parser.set_defaults(dtype="float32", precision="float32")
+    parser.set_defaults(dtype="float32")
 
 
 def run(args: argparse.Namespace) -> int:

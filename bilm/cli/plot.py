@@ -46,14 +46,14 @@ def run(args: argparse.Namespace) -> int:
     import_tensorflow()
     from bilm.training.log import read_log
 
-    figure = draw({name: read_log(name) for name in args.runs})
+    figure = draw_curves({name: read_log(name) for name in args.runs})
     with atomic_write(args.out) as temporary:
         figure.savefig(temporary, format=ending[1:], dpi=150)
     print(args.out)
     return 0
 
 
-def draw(runs: dict[str, list[dict[str, Any]]]) -> Figure:
+def draw_curves(runs: dict[str, list[dict[str, Any]]]) -> Figure:
     """A figure of the curves of runs, given the lines of their logs by name. It needs no
     display."""
     from matplotlib.figure import Figure

@@ -47,19 +47,27 @@ def sentences(
         raise InputError(f"{name}: must have a sentence, got empty lines only.")
 
 
-def add_elmo(parser: flags.Group) -> None:
+def add_elmo(parser: argparse.ArgumentParser) -> None:
     """The flags that name a model for vectors."""
+    group = parser.add_argument_group("model")
     flags.add_model(
-        parser,
+        group,
         "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have "
         "them",
     )
-    flags.add(parser, flags.WORDS | flags.WARM_UP)
+    flags.add(group, flags.WORDS | flags.WARM_UP)
+    flags.add(group, flags.PRECISION, default="float32")
 
 
 def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> ELMo:
-    """The model of `add_elmo` and --precision; `source` overrides --model."""
-    return pretrained(args, source).load()
+    """The model of `add_elmo`, which must have the layer --layer; `source` overrides --model."""
+    elmo = pretrained(args, source).load()
+    layer = getattr(args, "layer", None)
+    if isinstance(layer, int) and layer >= elmo.n_layers:
+        raise InputError(
+            f"--layer must be 0 (tokens) to {elmo.n_layers - 1} (top) for this model, got {layer}."
+        )
+    return elmo
 
 
 def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> Pretrained:

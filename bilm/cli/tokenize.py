@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_standard(args: argparse.Namespace) -> int:
-    from bilm.data.tokenized_text import read_sentences
+    from bilm.data.tokenized_text import split_text
     from bilm.data.tokenizer import Tokenizer
     from bilm.files.reading import lines_of
 
@@ -88,7 +88,7 @@ def _run_standard(args: argparse.Namespace) -> int:
         flags.usage_error(args, "- stands for both IN and OUT, or for neither")
     tokenizer = Tokenizer(args.language, args.method)
     text = lines_of(sys.stdin.buffer, "standard input")
-    _, sentences = read_sentences(text, tokenizer, args.lines)
+    _, sentences = split_text(text, tokenizer, args.lines)
     for sentence in sentences:
         print(*sentence)
     return 0

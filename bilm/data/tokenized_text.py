@@ -66,7 +66,7 @@ def tokenize(
     """
     require(TEXT, text=text)
     tokenizer = Tokenizer(language, method)
-    _, sentences = read_sentences(text.split("\n"), tokenizer, lines)
+    _, sentences = split_text(text.split("\n"), tokenizer, lines)
     return list(sentences)
 
 
@@ -106,7 +106,7 @@ def tokenize_files(
         write_record(record, tokenizer.name)
         with compressed_as(out, temporary) as file:
             for path, read in read_files(files, "tokenising", progress):
-                of_file[path], sentences = read_sentences(read, tokenizer, lines)
+                of_file[path], sentences = split_text(read, tokenizer, lines)
                 for sentence in sentences:
                     file.write(f"{' '.join(sentence)}\n".encode())
                     n_sentences += 1
@@ -116,7 +116,7 @@ def tokenize_files(
     return TokenizedText(n_sentences, n_tokens, of_file, tokenizer.name)
 
 
-def read_sentences(
+def split_text(
     text: Iterable[str], tokenizer: Tokenizer, lines: str | None = None
 ) -> tuple[str, Iterator[list[str]]]:
     """The kind of lines (see `tokenize`), and an iterator over the sentences' tokens, which reads

@@ -186,7 +186,7 @@ def train(
             )
             run.assign_softmax(start)
             if is_chief:
-                planning.count_words(trainer.record, data, heldout)
+                planning.record_word_counts(trainer.record, data, heldout)
             best: str | None = None
             if restart_ckpt_file is not None:
                 best = trainer.restart(restart_ckpt_file, is_own)

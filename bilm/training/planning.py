@@ -143,7 +143,7 @@ def with_train_tokens(options: Options, data: Any) -> Options:
     return dataclasses.replace(options, n_train_tokens=counted)
 
 
-def count_words(record: TrainingRecord, data: Any, heldout: Any) -> None:
+def record_word_counts(record: TrainingRecord, data: Any, heldout: Any) -> None:
     """Record the unigram perplexity and the proportion of unknown words; warn if it is high."""
     counts, record.unknown = _word_counts(data, "the training text")
     predicted = counts if heldout is None else _word_counts(heldout, "the held-out text")[0]

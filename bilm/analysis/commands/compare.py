@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"query QUERY": "sentence with one [word]"}, nargs="*")
-    word_job.add_model(parser)
+    text_job.add_elmo(parser)
     flags.add(
         parser,
         {
@@ -126,10 +126,10 @@ def _run_gold(
 ) -> int:
     from bilm.analysis import word_pairs
 
-    gold = word_pairs.read_gold(args.gold, len(pairs) // 2)
+    gold = word_pairs.read_answers(args.gold, len(pairs) // 2)
     training = None if args.train_pairs is None else word_pairs.read_word_pairs(args.train_pairs)
     if training is not None:
-        training_gold = word_pairs.read_gold(args.train_gold, len(training) // 2)
+        training_gold = word_pairs.read_answers(args.train_gold, len(training) // 2)
         for path, answers in ((args.gold, gold), (args.train_gold, training_gold)):
             if not word_pairs.is_binary(answers):
                 raise InputError(f"{path}: answers must be T or F for a threshold.")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.analysis.contexts import in_context, terminal_width
-from bilm.cli import flags
+from bilm.cli import flags, text_job
 from bilm.cli.terminal import count, note, show
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
@@ -34,7 +34,7 @@ _STATIC_WORDS = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"query QUERY ...": "sentence with one [word]"})
-    word_job.add_model(parser)
+    text_job.add_elmo(parser)
     word_job.add_occurrences(parser)
     group = parser.add_argument_group("neighbours")
     layer = "layer number, top, average, or all (default: all)"
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         asked[query] = tokens[position]
     word_job.check_files(args)
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
-    elmo = word_job.load_elmo(args)
+    elmo = text_job.load_elmo(args)
     words = list(dict.fromkeys(word_job.compared(args, asked.values())))
     occurrences = _occurrences(args, words, elmo)
     layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "takes 4 * layers * dim bytes of memory (default: 300000)",
         },
     )
-    word_job.add_model(parser)
+    text_job.add_elmo(parser)
     flags.add(parser, {"--static FILE": "static vectors to compare with, from `bilm static`"})
     tags, senses = parser.add_argument_group("tags"), parser.add_argument_group("senses")
     sizes = {"--sizes N,N,...": "numbers of training sentences, or `all` (default: all)"}

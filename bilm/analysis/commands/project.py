@@ -27,7 +27,7 @@ from functools import partial
 
 from bilm import analysis
 from bilm.analysis.commands import word_job
-from bilm.cli import flags
+from bilm.cli import flags, text_job
 from bilm.cli.terminal import note
 from bilm.extras import import_extra
 from bilm.files.writing import overwritten
@@ -38,7 +38,7 @@ _MOST_CLUSTERED = 3  # words; more are coloured by word
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"words WORD": "words to draw"}, nargs="*")
-    word_job.add_model(parser)
+    text_job.add_elmo(parser)
     word_job.add_occurrences(parser)
     flags.add(parser, {"--labels FILE": word_job.LABELS})
     group = parser.add_argument_group("picture")

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--seed N>=0": "random seed (default: 0)",
         },
     )
-    word_job.add_model(parser)
+    text_job.add_elmo(parser)
     flags.add(parser, flags.SOFTMAX)
     parser.set_defaults(sentences=1000, seed=0)
 
@@ -105,7 +105,7 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
                 measurements = [value for value in found if value is not None]
         model = text_job.pretrained(args, source)
         elmo = model._replace(softmax_file=None).load()
-        read = counted(word_job.read_sentences(args.text, display))
+        read = counted(word_job.read_tokens(args.text, display))
         sentences = analysis.sample_sentences(read, args.sentences, seed=args.seed)
         return analysis.make_report(
             elmo,

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.analysis.contexts import in_context, terminal_width
-from bilm.cli import flags
+from bilm.cli import flags, text_job
 from bilm.cli.terminal import count, note, show, table
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"word WORD": "word (default with --labels: every word there)"}, nargs="*")
-    word_job.add_model(parser)
+    text_job.add_elmo(parser)
     word_job.add_occurrences(parser)
     group = parser.add_argument_group("clusters")
     layer = "layer number, top or average (default: 1)"
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_free(args, args.out)
     import_extra("sklearn.cluster", "bilm senses")
     word_job.check_files(args)
-    predictor = word_job.load_predictor(args) if args.n_words else None
+    predictor = word_job.load_substitutes_model(args) if args.n_words else None
     words = _clustered(args, predictor)
     for number, word in enumerate(words):
         if args.format == "json":

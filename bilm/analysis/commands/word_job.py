@@ -32,13 +32,6 @@ SAMPLE = {
 }
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that name a model."""
-    group = parser.add_argument_group("model")
-    text_job.add_elmo(group)
-    flags.add(group, flags.PRECISION, default="float32")
-
-
 def add_occurrences(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose occurrences of words."""
     flags.add(
@@ -75,18 +68,7 @@ def check_files(args: argparse.Namespace) -> None:
         require_place(args.occurrences)
 
 
-def load_elmo(args: argparse.Namespace) -> ELMo:
-    """Load the model, and check --layer."""
-    elmo = text_job.load_elmo(args)
-    if isinstance(args.layer, int) and args.layer >= elmo.n_layers:
-        raise InputError(
-            f"--layer must be 0 (tokens) to {elmo.n_layers - 1} (top) for this model, got "
-            f"{args.layer}."
-        )
-    return elmo
-
-
-def load_predictor(args: argparse.Namespace) -> Predictor | None:
+def load_substitutes_model(args: argparse.Namespace) -> Predictor | None:
     """The language model for typical words: --substitutes_from, or --model if it has a softmax.
 
     Without a softmax, print a note and return None.
@@ -118,7 +100,7 @@ def predictor_of(model: Pretrained) -> Predictor | None:
     return Predictor.from_pretrained(model)
 
 
-def read_sentences(
+def read_tokens(
     patterns: Sequence[str], display: ProgressDisplay, doing: str = "reading"
 ) -> Iterator[list[str]]:
     """The tokens of each line of text files, with progress in bytes."""
@@ -137,7 +119,7 @@ def sample(
 ) -> analysis.Sample:
     """Draw occurrences of words from --text."""
     settings = flags.given(args, "max_occurrences", "seed", "match_case")
-    return analysis.sample_uses(read_sentences(args.text, display), words, **settings)
+    return analysis.sample_uses(read_tokens(args.text, display), words, **settings)
 
 
 def encode(
@@ -172,7 +154,7 @@ def load_occurrences(
         return _of(args, words, args.occurrences, found)
     if labels is not None:
         labelled = _of(args, words, labels, analysis.read_labelled_uses(labels))
-    elmo = elmo or load_elmo(args)
+    elmo = elmo or text_job.load_elmo(args)
     with ProgressDisplay() as display:
         sampled = sample(args, words, display) if labels is None else labelled
         return encode(elmo, sampled, display, file=args.occurrences)
