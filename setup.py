@@ -11,7 +11,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-# What the verbs that look at vectors need: grouping, static vectors, pictures.
+# For the subcommands that look at vectors: clusters, static vectors, pictures.
 LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "matplotlib>=3.8"]
 # What `bilm embed` needs for Parquet, and whatever works on tables.
 PARQUET = ["pyarrow>=18"]

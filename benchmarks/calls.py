@@ -53,7 +53,7 @@ def small_calls(workspace: Workspace, effort: Effort) -> Measured:
                 figures.append(Figure(name, share, "", least, at_most=False))
                 by_clock = calls.clock / steady.clock
                 figures.append(Figure(f"{name}, by the clock", by_clock, ""))
-    # A short text, for which much is traced: its time over that of its tokens at a steady rate.
+    # A short text, which needs much tracing: its time divided by its time at the steady rate.
     ends = itertools.accumulate(map(len, sentences))
     short = [s for s, end in zip(sentences, ends, strict=True) if end <= _SHORT]
     rate = _Model(files).rate(short, len(short))
@@ -98,7 +98,7 @@ class _Model:
         self._elmo: Any = ELMo.from_pretrained(files)
 
     def rate(self, sentences: _Sentences, size: int) -> _Rate:
-        """That of calls of `size` sentences."""
+        """The rate of calls of `size` sentences."""
         processor, clock = time.process_time(), time.perf_counter()
         for first in range(0, len(sentences), size):
             self._elmo.encode(sentences[first : first + size])

@@ -62,7 +62,7 @@ def embedding_speed(
 def embedding_memory(
     workspace: Workspace, effort: Effort, *, network: str, n_tokens: tuple[int, int]
 ) -> Measured:
-    """Memory above that before the call, for a file and for one several times as long.
+    """Growth of memory during a call, for a file and for one several times as long.
 
     Args:
         network: a preset, or "minimal", with which a very long file is done in minutes.

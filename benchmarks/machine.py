@@ -71,7 +71,7 @@ def peak() -> int:
 
 
 def reset_peak() -> None:
-    """Let `peak` begin again at what is in memory now; where that is not allowed it goes on."""
+    """Reset `peak` to the memory in use now, if the system allows it."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 

@@ -21,7 +21,7 @@ from bilm import Options
 
 
 def lstm_operations(options: Options) -> int:
-    """Of one input in all layers of one direction."""
+    """Operations for one input in all layers of one direction."""
     lstm = options.lstm
     products = 2 * lstm.projection_dim * 4 * lstm.dim  # [input; h] W_0
     if lstm.has_projection:
@@ -75,7 +75,7 @@ def embedding_operations(options: Options, n_tokens: int, lengths: np.ndarray) -
             states after them are the same for all sentences.
         lengths: characters of the text's distinct words, the two marks among them.
     """
-    # What a word gives to the sums of the first layer is the same wherever it stands.
+    # A word's first-layer pre-activations `x @ W_x` are the same at every position.
     repeated = max(n_tokens - len(lengths), 0)
     of_repeated = 2 * options.lstm.projection_dim * 4 * options.lstm.dim
     lstm = n_tokens * lstm_operations(options) - repeated * of_repeated

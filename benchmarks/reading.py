@@ -19,12 +19,12 @@ from bilm import BidirectionalLMDataset, UnicodeCharsVocabulary
 
 _ROWS, _STEPS = 128, 20
 _LOADS = 3
-# Of a distinct word beside its string: characters (50 of two bytes), its id, the pointer to it.
+# Bytes per distinct word besides its string: characters (50 of two bytes), id, pointer.
 _BYTES_OF_A_WORD = 50 * 2 + 4 + 8
 
 
 def read_corpus(workspace: Workspace, effort: Effort) -> Measured:
-    """Load one shard, several times: tokens for each second of processor time, and its"""
+    """Load one shard several times: tokens per second of CPU time, and memory per token."""
     text = workspace.text(effort.pick(15_000_000, 3_000_000, 20_000))
     vocabulary = UnicodeCharsVocabulary(workspace.vocabulary(), 50)
     rates, held, most = [], [], []
@@ -68,7 +68,7 @@ def make_batches(workspace: Workspace, effort: Effort) -> Measured:
 
 
 def _rates(batches: Iterator[Any], n_batches: int) -> list[float]:
-    """Tokens a second of five runs of batches; the first batch, which loads the shard, apart."""
+    """Tokens per second of five runs of batches, without the first batch, which loads the shard."""
     next(batches)
     rates = []
     for _ in range(5):
@@ -86,6 +86,6 @@ def _bytes_of_words(path: Path) -> int:
 
 
 def _processor_seconds() -> float:
-    """Of this process with all its threads, and of child processes that have ended."""
+    """CPU seconds of this process with all its threads, and of child processes that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime

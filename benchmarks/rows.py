@@ -20,7 +20,7 @@ from benchmarks.workspace import Workspace
 
 
 class Row(NamedTuple):
-    """One row. `precisions` are those of the products that it is compared with."""
+    """One row; `precisions` are the precisions of the matmuls that it is compared with."""
 
     name: str
     about: str

@@ -23,7 +23,7 @@ class Text(NamedTuple):
     """A text file and its counts.
 
     Attributes:
-        path: the file, a sentence a line.
+        path: the file, one sentence per line.
         n_tokens, n_sentences: counts.
         lengths: int64 (distinct,), characters of each distinct word and of the marks for begin
             and end of sentence: its bytes, at most 48, and two marks.
@@ -40,7 +40,7 @@ class Workspace:
 
     Args:
         folder: where files are made; what is there already is used again.
-        corpus: a text file, a sentence a line, tokens separated by white space.
+        corpus: a text file, one sentence per line, tokens separated by white space.
     """
 
     def __init__(self, folder: Path, corpus: Path) -> None:

@@ -229,7 +229,7 @@ def nearby_words(
 
 
 def cluster_titles(words: Sequence[ScoredWords], prefix: str = "") -> list[str]:
-    """A distinct name for each cluster: `prefix`, and the first four of its typical words."""
+    """A distinct title for each cluster: `prefix` and the cluster's first four typical words."""
     titles: list[str] = []
     for number, typical in enumerate(words, start=1):
         own = " ".join(word for _, word in typical[:_NAME_WORDS])

@@ -58,7 +58,7 @@ def nearest_contexts(
     """The `n` contexts nearest to a query in each layer, from different sentences.
 
     The mean of the word's vectors is subtracted first. Occurrences of other words (only with
-    `any_word`) are centred on their own.
+    `any_word`) are centred separately.
     """
     same = occurrences.select(occurrences.of(query.word(0), match_case=match_case))
     other = occurrences.select((occurrences.words != query.words[0]) & any_word)

@@ -1,4 +1,4 @@
-"""The demo's text (docstrings, or the user's own), and the words of it that are worth showing."""
+"""The demo's text (docstrings, or the user's own), and which of its words to show."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def set_aside(
 ) -> SplitText:
     """Set complete documents aside as held-out text: a share of the tokens, or `max_tokens`.
 
-    `seed` is of the choice and of the order of the training sentences.
+    `seed` determines the choice and the order of the training sentences.
     """
     if len(documents) < 2:
         raise InputError(

@@ -35,12 +35,12 @@ class LayerGeometry(NamedTuple):
 
     @property
     def adjusted_self_similarity(self) -> float:
-        """Self-similarity minus anisotropy, as the paper compares layers."""
+        """Self-similarity minus anisotropy, the paper's measure for comparing layers."""
         return self.self_similarity - self.anisotropy
 
     @property
     def adjusted_intra_sentence(self) -> float:
-        """Intra-sentence similarity minus anisotropy, as the paper compares layers."""
+        """Intra-sentence similarity minus anisotropy, the paper's measure for comparing layers."""
         return self.intra_sentence - self.anisotropy
 
 

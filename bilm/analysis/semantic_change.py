@@ -349,7 +349,7 @@ def agreement(
 ) -> list[Agreement]:
     """How well each measure agrees with gold scores, in which `bank+banks` may be listed as `bank`.
 
-    `seed` is of the bootstrap.
+    `seed` is the random seed of the bootstrap.
     """
     stats = import_extra("scipy.stats", "Comparing with gold scores")
     measured = [change for change in changes if change.is_measured]

@@ -52,7 +52,7 @@ class SoftmaxProbe:
         self._answers = tf.function(self._answer, input_signature=(rows,))
 
     def fit(self, vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray, seed: int) -> None:
-        """Fit to `rows` (m,) of float32 vectors (n, *shape), with 0-based labels (m,); `seed` is of
+        """Fit to `rows` (m,) of float32 vectors (n, *shape), with 0-based labels (m,); `seed` sets
         their order."""
         for variable, value in self._initial:
             variable.assign(value)

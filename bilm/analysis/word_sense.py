@@ -47,12 +47,12 @@ class SenseSettings:
             among the nearest uses, weighted by cosine; "mean": the sense whose mean vector is
             nearest, as in the paper; "prior": the highest log(n_s + 1) + kappa cos(v, mean_s), for
             a sense s with n_s training uses; kappa 0 is the most frequent sense.
-        centre: subtract the mean of "all" training uses, of those of the same "word", or nothing
+        centre: subtract the mean of "all" training uses, of the same "word"'s uses, or nothing
             (None).
         unseen: a word without training uses is treated as the training word whose layer 0, which
             sees its spelling only, is nearest ("similar"), or gets no sense (None).
-        shrinkage: of "mean" and "prior": the mean of a sense is that of its n_s uses and of this
-            many more uses at the mean of the word.
+        shrinkage: for "mean" and "prior": the mean of a sense is over its n_s uses, plus this
+            many uses placed at the mean of the word.
         kappa, neighbours: of "prior" and "votes"; None chooses the best of `KAPPAS` or
             `NEIGHBOURS` by cross-validation on the training uses.
     """

@@ -302,7 +302,7 @@ _RUN = {
     "--batch_size ROWS": "rows of a batch, per GPU",
     "--learning_rate X": "learning rate of Adagrad",
     "--n_train_tokens N": "words and sentence ends of one epoch (default: the corpus is counted)",
-    "--reset_rate P": "probability that a sentence starts from LSTM states of zero, as every text "
+    "--reset_rate P": "probability that a sentence starts from zero LSTM states, as every text "
     "does in use; 0 trains like the original program",
     "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
     "--seed N>=0": "random seed (default: 0)",
@@ -384,8 +384,8 @@ SOFTMAX = {
     "..._softmax_weights.hdf5; needs --vocab_file, or vocab.txt next to the weights"
 }
 BATCH_SIZE = {
-    "--batch_size N": "maximum number of sentences computed together (default: as many as are "
-    "fast); does not change the result"
+    "--batch_size N": "maximum number of sentences computed together (default: chosen for "
+    "speed); does not change the result"
 }
 
 

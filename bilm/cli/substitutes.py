@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--n N": "number of words per position (default: 10)",
             "--direction forward|backward": "one direction alone (default: both)",
             "--prior P": "divide by p(word) to the power of P, 0 to 1; p is estimated from the "
-            "rank in the vocabulary (default: 1 for both directions, each of which contains it, 0 "
+            "rank in the vocabulary (default: 1 for both directions, which both include p(word); 0 "
             "for one)",
         },
     )

@@ -303,7 +303,7 @@ def load_vocabulary(
 def open_corpus(
     options: Options, filepattern: str, vocabulary: Vocabulary, **settings: Any
 ) -> LMDataset | BidirectionalLMDataset:
-    """A data set of the directions that the model has; `settings` are its further arguments."""
+    """A data set with the model's directions; `settings` are further arguments of the data set."""
     from bilm.data import BidirectionalLMDataset, LMDataset
 
     kind = BidirectionalLMDataset if options.bidirectional else LMDataset

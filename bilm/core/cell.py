@@ -44,7 +44,7 @@ class Clips(NamedTuple):
 
 
 class Boundaries(NamedTuple):
-    """Padding, and the sentence starts within the rows of a batch."""
+    """The padding of a batch, and the positions in its rows at which sentences start."""
 
     # Bool (time, batch); where False the output is zeros and the state stays. None: no padding.
     mask: Any = None

@@ -16,7 +16,7 @@ WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
 
 
 def lstm_blocks(name: str) -> tuple[int, int] | None:
-    """The matrices of an LSTM's weight by its name in checkpoints: one below another, side by side.
+    """How many matrices are stacked, and side by side, in an LSTM weight with this checkpoint name.
 
     A kernel has (2, 4), for input and state and for four gates; a projection is one matrix. None
     for a bias and for weights outside the LSTMs.

@@ -329,7 +329,7 @@ class IteratorState(NamedTuple):
         return self._replace(worker=worker, n_workers=n_workers, sentence=0, rows=rows)
 
     def require_like(self, beginning: IteratorState) -> None:
-        """Require the settings of a data set's initial state, so that the same batches follow."""
+        """Require the settings of a data set's initial state: others would give other batches."""
         there, here = (dict(zip(self._fields[:-3], s, strict=False)) for s in (self, beginning))
         is_other = there.pop("corpus") != here.pop("corpus")
         changes = ["the corpus has other files or sizes"] if is_other else []

@@ -137,7 +137,7 @@ def _text(content: bytes, start: int) -> str:
 
 
 class RangeReader:
-    """Reads the lines of ranges; `folder` is the folder of files with relative names.
+    """Reads the lines of ranges; relative file names are resolved against `folder`.
 
     The last file stays open, so that consecutive ranges of a compressed file are decompressed only
     once.

@@ -60,8 +60,8 @@ def tokenize(
 
     Args:
         text: raw text of any number of lines.
-        language, method: as for `Tokenizer`, as are the errors.
-        lines: what a line is: "sentence", "paragraph" (several sentences), or "wrapped" (sentences
+        language, method: see `Tokenizer`, also for the errors.
+        lines: kind of lines: "sentence", "paragraph" (several sentences), or "wrapped" (sentences
             run over several lines, and a blank line ends a paragraph); None: detected.
     """
     require(TEXT, text=text)

@@ -96,7 +96,7 @@ class Tokenizer:
         return found
 
     def spans(self, sentence: str) -> list[tuple[int, int]]:
-        """Start and end in the sentence of each of `tokens(sentence)`, in characters.
+        """Character offsets (start, end) in the sentence of each of `tokens(sentence)`.
 
         The sentence need not be in NFC; a mark belongs to the token of its letter.
 

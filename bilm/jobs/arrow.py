@@ -26,8 +26,8 @@ Shape = Sequence[int | None]
 # The settings that determine vectors: the model's fingerprint, and how they were computed.
 _SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
 
-# While pyarrow writes a column, it keeps two levels for each number, in buffers that grow: three
-# times the memory of the numbers with many sentences, six times with one.
+# While pyarrow writes a column, it buffers two Parquet levels for each number. As these buffers
+# grow, writing takes three times the memory of the numbers, six times with a single sentence.
 _GROUP_BYTES = 32 * 2**20
 _ROW_BYTES = 256 * 2**20
 
@@ -93,7 +93,7 @@ def _vector_array(vectors: list[np.ndarray], kind: pa.DataType, mask: pa.Array |
 
 def parquet_writer(file: IO[bytes] | str, schema: pa.Schema) -> Any:
     """A `pyarrow.parquet.ParquetWriter` for vectors: zstd, without dictionaries."""
-    # Numbers of vectors hardly ever repeat, and no query is for their largest.
+    # Vector components hardly ever repeat, and no query asks for their maximum.
     return import_pyarrow("pyarrow.parquet").ParquetWriter(
         file, schema, compression="zstd", use_dictionary=False, write_statistics=["id"]
     )

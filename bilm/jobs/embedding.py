@@ -59,7 +59,7 @@ def embed_file(text: PathLike, out: PathLike, model: ELMo, **settings: Any) -> E
 
 @dataclass
 class EmbeddingJob:
-    """A text and the file to write of it. Arguments are checked before any work.
+    """A text and the file to write its vectors to. Arguments are checked before any work.
 
     Args:
         text: UTF-8, plain, .gz or .xz, one sentence per line; or FASTA (.fasta, .fa), whose ids
@@ -78,7 +78,7 @@ class EmbeddingJob:
         with_text: write the sentences as well: `sentence_to_index`, or in packed and Parquet
             files the text.
         shard: (i, n): only the lines i, i + n, ... of 1, 2, ..., for n jobs that share a text.
-        batch_size: sentences computed together, at most; None: as many as are fast.
+        batch_size: most sentences computed together; None: chosen for speed.
         resume: continue an interrupted job if there is one; if OUT exists, do nothing.
         force: replace OUT and discard an interrupted job.
 
@@ -245,8 +245,8 @@ class EmbeddingJob:
     def _sentences(
         self, model: ELMo, shape: Sequence[int | None], left_out: Counter[str]
     ) -> Iterator[tuple[Sentence, list[str]]]:
-        """The sentences in order and their tokens, checked: there must be a vector for each word,
-        which the format can hold. Where the sentence is the key, repeated and empty lines are
+        """The sentences in order and their tokens, checked: each word must have a vector, and
+        the format must hold them. If the sentence is the key, repeated and empty lines are
         skipped, and counted in `left_out`."""
         i, n = self.shard
         keys = vector_files.Keys(paths=self.kind == "hdf5" and not self.packed)

@@ -81,7 +81,7 @@ def embed(
 ) -> EmbeddedFolder:
     """Write the vectors of text files as a folder of Parquet files.
 
-    A row is a line, with the columns `id` (int64), `text` and those of its vectors; the id is the
+    One row per line, with the columns `id` (int64), `text` and the vector columns; the id is the
     line number over all files in the order of their names (`find_line`). The folder appears when it
     is complete. After a crash the same call with `resume` continues, with any number of workers.
 

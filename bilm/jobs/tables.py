@@ -61,7 +61,7 @@ class TableEmbedder:
         layers: as for `ELMo.encode`, except a `ScalarMix`; with "all" each layer has a column.
         pooling: None, "mean" or "max".
         dtype: "float32" or "float16".
-        batch_size: upper bound for sentences computed together; None: as many as are fast.
+        batch_size: upper bound for sentences computed together; None: chosen for speed.
         threads: TensorFlow threads in each process that computes; None: its default. They can be
             set only before TensorFlow is used there.
         fixed_size: False makes a vector a list of any size, as Spark requires.

@@ -179,8 +179,8 @@ class PackedVectors:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        InputError: the file is not a packed file, or is damaged; the latter also when a sentence is
-            read.
+        InputError: the file is not a packed file, or is damaged; damage may only be found when a
+            sentence is read.
     """
 
     def __init__(self, path: PathLike) -> None:

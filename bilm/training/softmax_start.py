@@ -31,8 +31,8 @@ _ITERATIONS = 3  # power iterations of the decomposition
 _HALF_OWN = 100
 # Weight of the mean vector of words spelled alike, which is shorter than a word's vector.
 _ALIKE = 2
-# The longest ending, in characters, by which words are alike. The mean of the words with one ending
-# counts the mean of those with the ending one character shorter like this many frequent words.
+# Longest ending that words can share, in characters. In the mean vector of the words with an
+# ending, the mean for the ending one character shorter counts like this many frequent words.
 _LONGEST_ENDING, _SHORTER_ENDING = 5, 10
 
 
@@ -100,8 +100,8 @@ def cooccurrence_rows(ids: np.ndarray, words: Sequence[str], dim: int) -> np.nda
 
 
 def _spelled_alike(words: Sequence[str]) -> Iterator[np.ndarray]:
-    """Groups of words, as a number for every word: words that are alike in capitals and digits;
-    then those of them that end in the same character, the same two characters, and so on."""
+    """Nested groups, as a group number for every word: words with the same capitals and digits;
+    within these, words with the same last character, the same last two characters, and so on."""
     kinds = [
         (word[:1].isupper(), word[1:2].isupper(), any(map(str.isdigit, word))) for word in words
     ]

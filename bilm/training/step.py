@@ -152,7 +152,7 @@ class TrainingStep:
     ) -> tuple[tf.Tensor, tuple[States, ...], list[Any]]:
         """The losses of a replica, its states after the batch, and the gradient of each variable.
 
-        `rows` is their position in the global batch; None is the complete batch.
+        `rows` is the position of the replica's rows in the global batch; None: the complete batch.
         """
         options = self.model.options
         seed = tf.stack(inputs.dropout_seed)

@@ -124,4 +124,4 @@ def _outlook(unknown: float, passes: float | None, measurements: Sequence[float]
     if passes is not None and passes < _FEW_PASSES:
         times = "once or less" if passes < 1.5 else "a few times"
         return f"is likely to help, as it has seen each sentence only {times}."
-    return "measure a held-out text as it goes (--heldout_prefix) to see."
+    return "not known: measure a held-out text during training (--heldout_prefix)."

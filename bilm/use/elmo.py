@@ -206,7 +206,7 @@ class ELMo:
                 layer number, 0 for the token layer, -1 for the top; a trained `ScalarMix`; or one
                 weight per layer. A mix that normalises does so within each sentence.
             pooling: "mean" or "max" over a sentence's tokens; zeros for an empty sentence.
-            batch_size: most sentences computed together; None: as many as are fast. It does not
+            batch_size: most sentences computed together; None: chosen for speed. It does not
                 change the vectors.
             show_progress: True shows it on standard error; a function is called with the numbers of
                 sentences and tokens so far; None shows it if the logger `bilm` is at INFO.

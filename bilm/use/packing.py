@@ -5,8 +5,8 @@ their starts. The backward direction has a sentence's words in reverse, at the s
 first input, `<S>` or `</S>`, is the same for all sentences: they start from the states after it.
 
 The cost of a step is its number of rows plus a fixed cost, which is smaller in a compiled program.
-There is a program for each of a few numbers of rows. It is compiled once running without it has
-cost more than a compilation, or when more text follows.
+Programs exist for a few numbers of rows. Each is compiled when running without it has already
+cost more than its compilation would, or when more text follows.
 """
 
 from __future__ import annotations

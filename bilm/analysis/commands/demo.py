@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _MAX_TOKENS = 3_000_000
 _HELDOUT_PROPORTION = 0.03
 _MAX_HELDOUT_TOKENS = 50_000
-_MANY_TOKENS = 100_000  # from which rarer words are left out of the vocabulary
-_LEAST_OCCURRENCES = 10  # of a word of --words
+_MANY_TOKENS = 100_000  # from this size on, the vocabulary drops words that occur only twice
+_LEAST_OCCURRENCES = 10  # minimum for each word of --words
 _SHIPPED = "wiki-en"
 
 
