@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.core.softmax import log_uniform_log_expected
-from bilm.training.draws import draw_log_uniform
+from bilm.training.inputs import draw_log_uniform
 from tests import oracle
 
 

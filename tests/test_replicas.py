@@ -14,6 +14,7 @@ from bilm.core.language_model import Feed
 from bilm.core.lstm import BatchSlice, Dropout, LSTMStack
 from bilm.core.options import Options
 from bilm.data.corpus import IteratorState, RowPosition
+from bilm.training.inputs import divide
 from bilm.training.replicas import (
     ALONE,
     ProcessGroup,
@@ -22,7 +23,6 @@ from bilm.training.replicas import (
     find_replicas,
     find_worker,
 )
-from bilm.training.step import divide
 from tests.small_runs import small_options, write_corpus
 
 # Which worker this is

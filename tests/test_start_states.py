@@ -24,11 +24,11 @@ from bilm.data.sentences import N_WARM_UP_WORDS, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.weights import open_weights
 from bilm.training import LanguageModel, train
-from bilm.training.draws import draw_resets, sentence_starts
 from bilm.training.evaluation import Scorer, evaluate
+from bilm.training.inputs import draw_resets, make_feed, sentence_starts, step_inputs
 from bilm.training.optimizer import Optimizer
 from bilm.training.state import load_mean_states
-from bilm.training.step import TrainingStep, make_feed
+from bilm.training.step import TrainingStep
 from tests import oracle
 from tests.command_line import input_error
 from tests.oracle.embeddings import zero_states
@@ -117,7 +117,7 @@ def test_a_step_is_that_of_the_formulas(corpus, kind):
         lambda x: tf.constant(draw.normal(size=x.shape) * 0.3, tf.float32),
         model.network.zero_states(ROWS),
     )
-    (inputs,) = step.inputs(feeds[fullest], 5, 9, marks)
+    (inputs,) = step_inputs(feeds[fullest], model.options, (9, 5), marks)
     resets = inputs.resets[0]
     assert 0 < resets.sum() < resets.size
     losses, after, gradients = step.gradients(inputs, states)

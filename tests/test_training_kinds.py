@@ -7,8 +7,9 @@ import pytest
 
 from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import Mode
+from bilm.training.inputs import make_feed, step_inputs
 from bilm.training.optimizer import Optimizer
-from bilm.training.step import TrainingStep, make_feed
+from bilm.training.step import TrainingStep
 from tests import oracle
 from tests.oracle.files import hdf5_name
 
@@ -103,7 +104,8 @@ def assert_steps_agree(options, weights, n_steps=3, **settings):
     norms = []
     for k in range(n_steps):
         batch = random_batch(options, seed=k)
-        (inputs,) = program.step.inputs(make_feed(batch, program.model.options), k, 7, None)
+        feed = make_feed(batch, program.model.options)
+        (inputs,) = step_inputs(feed, program.model.options, (7, k))
         samples = samples_of(inputs, batch)
         losses, (program_states,) = program.step((inputs,), (program_states,))
         loss, gradients, states = oracle.loss_and_gradients(

@@ -61,7 +61,7 @@ def test_a_warning_where_perplexity_means_little():
         ({"passes": 1.0}, "Training: it is not known on how much text"),
         ({"passes": 1.0}, "More training: is likely to help, as it has seen each sentence only on"),
         ({"passes": 2.0}, "only a few times"),
-        ({"passes": 9.0}, "More training: measure a held-out text"),
+        ({"passes": 9.0}, "More training: not known: measure a held-out text"),
         ({"measurements": [300.0, 200.0]}, "to help, the held-out perplexity fell by 33%"),
         ({"measurements": [300.0, 200.0, 199.0]}, "is not likely to help much"),
         ({"measurements": [300.0, 200.0, 210.0]}, "has risen from 200.0 to 210.0. More text"),

@@ -106,13 +106,19 @@ class LMDataset:
     def n_train_tokens(self) -> int:
         """Predictions (words and sentence ends) per direction in one pass over the corpus of all
         workers, counted when first needed. A subclass with other sentences should override it."""
-        return sum(len(sentence) + 1 for sentence in self._corpus.first_sentences())
+        return int(self._counts.sum())
+
+    @functools.cached_property
+    def _counts(self) -> np.ndarray:
+        return self._counted(None)
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray | None:
-        """Occurrences of each word of the vocabulary in the text of all workers.
+        """Occurrences of each word of the vocabulary in the text of all workers, which is counted
+        once.
 
         Args:
-            max_tokens: approximate size of a sample, from the start of each file; None: all.
+            max_tokens: approximate size of a sample, from the start of each file, if the text has
+                not been counted yet; None: all.
 
         Returns:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
@@ -120,6 +126,11 @@ class LMDataset:
         """
         if not self._is_its_corpus():
             return None
+        if max_tokens is None or "_counts" in self.__dict__:
+            return self._counts
+        return self._counted(max_tokens)
+
+    def _counted(self, max_tokens: int | None) -> np.ndarray:
         found: Counter[str] = Counter()
         for sentence in self._corpus.first_sentences(max_tokens):
             found.update(sentence)

@@ -15,7 +15,8 @@ import numpy as np
 
 from bilm.core.errors import InputError, shown
 from bilm.core.lstm import LSTMStack
-from bilm.core.weight_names import Weight
+from bilm.core.network import BiLM
+from bilm.core.weight_names import Encoder, Weight, weight_table
 from bilm.files.hdf5 import (
     damage_named,
     read_integers,
@@ -129,6 +130,31 @@ def open_weights(source: PathLike | WeightsFile) -> Iterator[WeightsFile]:
         with damage_named(path):
             weights = WeightsFile(path, stack.enter_context(h5py.File(path, "r")))
         yield weights
+
+
+def open_if_given(
+    file: PathLike | WeightsFile | None,
+) -> contextlib.AbstractContextManager[WeightsFile | None]:
+    """`open_weights`, or None without a file."""
+    return contextlib.nullcontext() if file is None else open_weights(file)
+
+
+def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None = None) -> None:
+    """Load the layers, and the initial states if the file holds any; `table` is the file of the
+    word table, if it is not `weights`."""
+    weights.load_initial_states(network.stacks)
+    if table is None:
+        weights.load(network.weight_table())
+        return
+    # The file may also hold the encoder that created the cache.
+    weights.load(weight_table(None, network.stacks), also=ENCODER_GROUPS)
+    load_table(network.encoder, table)
+
+
+def load_table(encoder: Encoder, table: WeightsFile) -> None:
+    """Load a token cache, or the table of a word-level model, from a file that may hold a complete
+    model."""
+    table.load(weight_table(encoder, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))
 
 
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:

@@ -9,7 +9,6 @@ embed_file("proteins.fasta", "proteins.h5", elmo, layers="sum")
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 from collections import Counter
@@ -174,13 +173,16 @@ class EmbeddingJob:
             "keys": "sentences" if self.sentence_keys else "ids" if self.has_ids else "numbers",
         }
         left_out = Counter[str]()
-        sentences = functools.partial(self._sentences, model, shape, left_out)
         if self.is_file and not self.is_fasta:
             warn_if_other_tokenizer(self.text, model.options.tokenizer)
         # All of a file is checked before the work.
-        n_all = sum(1 for _ in sentences()) if self.is_file else None
+        n_all = self._check(model, shape, left_out) if self.is_file else None
+        todo = (
+            (sentence, self._tokens(sentence, model, shape))
+            for sentence in self._sentences(left_out)
+        )
 
-        def encode(todo: Any, n_left: int, n_tokens: int, new_array: Any = None) -> Iterator[Any]:
+        def encode(n_left: int, n_tokens: int, new_array: Any = None) -> Iterator[Any]:
             show(n_left, n_tokens, n_all)
             return model.encode_iter(
                 todo,
@@ -193,7 +195,7 @@ class EmbeddingJob:
             )
 
         if self.is_stream:
-            results, dtype = encode(sentences(), 0, 0), self.dtype
+            results, dtype = encode(0, 0), self.dtype
             embedded = (EmbeddedSentence(s, as_dtype(vectors, dtype)) for s, vectors in results)
             self._write(self.out, embedded, settings)
             self.out.flush()
@@ -202,7 +204,7 @@ class EmbeddingJob:
             if folder.is_over:
                 return EmbeddedFile(was_complete=True)
             with SentencePieces(folder.pieces, shape, self.dtype) as pieces:
-                todo, n_left, n_tokens = sentences(), pieces.n_sentences, 0
+                n_left, n_tokens = pieces.n_sentences, 0
                 for left, _ in pieces.sentences():
                     sentence, tokens = next(todo, (None, []))
                     if left != sentence:
@@ -212,7 +214,7 @@ class EmbeddingJob:
                             "--force."
                         )
                     n_tokens += len(tokens)
-                for found in encode(todo, n_left, n_tokens, pieces.new_array):
+                for found in encode(n_left, n_tokens, pieces.new_array):
                     pieces.add(*found)
                 pieces.save()
                 with folder.finishing(), atomic_write(self.out) as temporary:
@@ -242,12 +244,28 @@ class EmbeddingJob:
         kind = "sequence" if self.is_fasta else "line"
         return f"{self._name}, {kind} {sentence.number + 1}"
 
-    def _sentences(
-        self, model: ELMo, shape: Sequence[int | None], left_out: Counter[str]
-    ) -> Iterator[tuple[Sentence, list[str]]]:
-        """The sentences in order and their tokens, checked: each word must have a vector, and
-        the format must hold them. If the sentence is the key, repeated and empty lines are
-        skipped, and counted in `left_out`."""
+    def _check(self, model: ELMo, shape: Sequence[int | None], left_out: Counter[str]) -> int:
+        """Check the text and its keys, and return the number of sentences. They are split into
+        tokens only if a table may lack a word, or a row of Parquet may be too large."""
+        needs_tokens = model.vocabulary is not None or self.kind == "parquet"
+        n_sentences = 0
+        for sentence in self._sentences(left_out):
+            n_sentences += 1
+            if needs_tokens:
+                self._tokens(sentence, model, shape)
+        return n_sentences
+
+    def _tokens(self, sentence: Sentence, model: ELMo, shape: Sequence[int | None]) -> list[str]:
+        """The tokens of a sentence. Each must have a vector, and the format must hold them."""
+        tokens, place = sentence.text.split(), self._place(sentence)
+        model.refuse_unknown(tokens, place)
+        if self.kind == "parquet":
+            require_row(len(tokens), shape, self.dtype, place)
+        return tokens
+
+    def _sentences(self, left_out: Counter[str]) -> Iterator[Sentence]:
+        """The sentences of this shard, in order, after checking their keys. If the sentence is the
+        key, repeated and empty lines are skipped, and counted in `left_out`."""
         i, n = self.shard
         keys = vector_files.Keys(paths=self.kind == "hdf5" and not self.packed)
         left_out.clear()
@@ -260,11 +278,7 @@ class EmbeddingJob:
                     raise InputError(f"{place}: the key {shown(sentence.key)} is repeated.")
                 left_out["repeated"] += is_ours
             elif is_ours:
-                tokens = sentence.text.split()
-                model.refuse_unknown(tokens, place)
-                if self.kind == "parquet":
-                    require_row(len(tokens), shape, self.dtype, place)
-                yield sentence, tokens
+                yield sentence
 
     def _with_keys(self) -> Iterator[Sentence]:
         found = read_sentences(self.text, self._name)

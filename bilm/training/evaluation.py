@@ -25,8 +25,8 @@ from bilm.data.corpus import IndexedText
 from bilm.data.sentences import WarmUpText, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.reading import ShowStage, Stage
+from bilm.training.inputs import make_feed
 from bilm.training.state import exp_of_loss, load_mean_states
-from bilm.training.step import make_feed
 
 logger = logging.getLogger(__name__)
 

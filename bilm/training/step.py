@@ -1,4 +1,4 @@
-"""A run's model, optimizer and LSTM states, and its step: batch, loss, gradients, update.
+"""A run's model, optimizer and LSTM states, and its step: loss, gradients, update.
 
 State goes in and comes out. The step runs on one or more devices.
 """
@@ -10,23 +10,23 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import InputError, NotFiniteError
-from bilm.core.language_model import Feed, LanguageModel
+from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import BatchSlice, Dropout, Mode, States
-from bilm.core.options import N_CHARACTERS, Options
+from bilm.core.options import Options
 from bilm.core.softmax import Negatives
 from bilm.core.weight_names import WORD_ROWS, lstm_blocks
-from bilm.data import Batch, IteratorState, deciding_method, network_ids
+from bilm.data import Batch, IteratorState, deciding_method
 from bilm.files import checkpoints
 from bilm.files.weights import named_states
-from bilm.training.draws import draw_log_uniform, draw_resets
+from bilm.training.inputs import StepInputs, make_feed, step_inputs
 from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
 from bilm.training.softmax_start import SoftmaxStart
@@ -43,17 +43,6 @@ from bilm.training.state import (
 logger = logging.getLogger(__name__)
 
 AllStates = tuple[tuple[States, ...], ...]  # of each replica of this worker
-
-
-class StepInputs(NamedTuple):
-    """The inputs of a step besides the model and the states."""
-
-    feed: Feed
-    negatives: tuple[Negatives, ...]  # per direction; empty for the full softmax
-    dropout_seed: Any  # int64 (2,)
-    # Per direction bool (time, batch), True where a sentence starts from zero states; empty if
-    # `reset_rate` is 0.
-    resets: tuple[Any, ...] = ()
 
 
 @dataclass(eq=False)
@@ -74,29 +63,6 @@ class TrainingStep:
         signature = [(of_one,) * self.replicas.n_local for of_one in self._signature()]
         self._step = tf.function(self._run, input_signature=signature, autograph=False)
 
-    def inputs(
-        self, feed: Feed, step: int, seed: int, marks: tuple[int, int] | None
-    ) -> tuple[StepInputs, ...]:
-        """Divide a batch among this worker's replicas, and draw the random numbers of a step.
-
-        They follow from `seed` and `step`; for `marks` see `sentence_starts`.
-        """
-        options = self.model.options
-        n_tokens, n_samples = self.model.softmax.n_tokens, options.n_negative_samples_batch
-        negatives = tuple(
-            draw_log_uniform(n_tokens, n_samples, (seed, step, d))
-            for d in range(options.n_directions if self.model.samples else 0)
-        )
-        resets: tuple[np.ndarray, ...] = ()
-        if options.reset_rate:
-            resets = draw_resets(feed, marks, options.reset_rate, (seed, step), self._rows())
-        inputs = []
-        for k, part in enumerate(divide(feed, self.replicas.n_local)):
-            rows = slice(k * self.batch_size, (k + 1) * self.batch_size)
-            of_part = tuple(of_direction[:, rows] for of_direction in resets)
-            inputs.append(StepInputs(part, negatives, (seed, step), of_part))
-        return tuple(inputs)
-
     def __call__(
         self, inputs: tuple[StepInputs, ...], states: AllStates
     ) -> tuple[tf.Tensor, AllStates]:
@@ -110,13 +76,13 @@ class TrainingStep:
 
     def own_states(self, states: tuple[States, ...]) -> AllStates:
         """This worker's share of the states of all rows, as a checkpoint holds them."""
-        first, size = self._rows().first, self.batch_size
+        first, size = self.rows().first, self.batch_size
         return tuple(
             tf.nest.map_structure(lambda x, k=k: x[k : k + size], states)
             for k in range(first, first + self.replicas.n_local * size, size)
         )
 
-    def _rows(self, k: int = 0) -> BatchSlice:
+    def rows(self, k: int = 0) -> BatchSlice:
         """The rows of this worker's replica `k` in the global batch."""
         replicas, size = self.replicas, self.batch_size
         return BatchSlice((replicas.first + k) * size, replicas.n * size)
@@ -138,7 +104,7 @@ class TrainingStep:
         self, inputs: tuple[StepInputs, ...], states: AllStates
     ) -> tuple[tf.Tensor, AllStates]:
         def of_replica(k: int) -> Any:
-            rows = None if self.replicas.n == 1 else self._rows(k)
+            rows = None if self.replicas.n == 1 else self.rows(k)
             losses, after, gradients = self.gradients(inputs[k], states[k], rows)
             losses, *gradients = self.replicas.mean([tf.identity(losses), *gradients])
             self.optimizer.apply(gradients)
@@ -245,7 +211,9 @@ class Run:
             if isinstance(batch, Batch) and not batch.mask.all():
                 return  # a last, incomplete batch is left out, as in the original
             feed = make_feed(batch, self.options, shape)
-            inputs = self.step.inputs(feed, step, self.state.settings.seed, marks)
+            seeds = self.state.settings.seed, step
+            of_worker = self.replicas.n_local, self.step.rows()
+            inputs = step_inputs(feed, self.options, seeds, marks, *of_worker)
             yield inputs, getattr(batch, "state", None)
 
     def _sentence_marks(self) -> tuple[int, int] | None:
@@ -360,95 +328,3 @@ class Run:
         else:
             state = min(states, key=lambda state: state.shard).with_worker(*worker.share)
         return done, state.with_batches(*self.feed_shape)
-
-
-# Batches
-
-
-def divide(feed: Feed, n_parts: int) -> list[Feed]:
-    """The rows of a batch in equal parts, each with its own distinct words."""
-    if n_parts == 1:
-        return [feed]
-    parts = []
-    words, targets = (np.split(array, n_parts, axis=2) for array in (feed.words, feed.targets))
-    for of_part, target in zip(words, targets, strict=True):
-        distinct, index = np.unique(of_part, return_inverse=True)
-        index = index.reshape(of_part.shape).astype(np.int32)
-        parts.append(Feed(feed.inputs[distinct], index, np.ascontiguousarray(target)))
-    return parts
-
-
-def make_feed(
-    batch: Batch | Mapping[str, Any], options: Options, shape: tuple[int, int] | None = None
-) -> Feed:
-    """Turn a `Batch`, or one of the original's dicts, into a `Feed` that fits the options.
-
-    `shape` is the required number of rows and steps; None allows any.
-    """
-    inputs = None
-    if not isinstance(batch, Batch):
-        tokens, targets = _arrays(batch, options)
-    else:
-        inputs, kind = batch.characters, "token_ids" if batch.characters is None else "words"
-        tokens = np.stack([getattr(stream, kind) for stream in batch.streams])
-        targets = np.stack([stream.next_token_id for stream in batch.streams])
-    if inputs is None:
-        # (D, batch, time, ...) -> (D * batch * time, ...)
-        flat = tokens.reshape(-1, *tokens.shape[3:])
-        inputs, tokens = np.unique(flat, axis=0 if flat.ndim > 1 else None, return_inverse=True)
-    words = tokens.reshape(targets.shape)
-    feed = Feed(network_ids(inputs.astype(np.int32)), _time_first(words), _time_first(targets))
-    _require_fit(feed, options, shape)
-    return feed
-
-
-def _arrays(batch: Mapping[str, Any], options: Options) -> tuple[np.ndarray, np.ndarray]:
-    """Words (D, batch, time, ...) and targets (D, batch, time) from one of the original's dicts."""
-    suffixes = ("", "_reverse")[: options.n_directions]
-    kind = "token_ids" if options.char_cnn is None else "tokens_characters"
-    needed = [name + suffix for suffix in suffixes for name in (kind, "next_token_id")]
-    missing = [name for name in needed if batch.get(name) is None]
-    if missing:
-        raise InputError(f"A batch of this model needs {needed}; {missing} are missing.")
-    arrays = {name: np.asarray(batch[name]) for name in needed}
-    shape = arrays["next_token_id"].shape
-    for name, array in arrays.items():
-        if array.dtype.kind not in "iu":
-            raise InputError(f"A batch's {name} must be integers, got {array.dtype}.")
-        if array.ndim != 2 + name.startswith("tokens_characters") or array.shape[:2] != shape:
-            raise InputError(
-                f"The arrays of a batch do not fit together: {name} has shape {array.shape}, "
-                f"next_token_id {shape}."
-            )
-    words, targets = (np.stack([arrays[k + s] for s in suffixes]) for k in (kind, "next_token_id"))
-    return words, targets
-
-
-def _time_first(x: np.ndarray) -> np.ndarray:
-    # (D, batch, time) -> (D, time, batch)
-    return np.ascontiguousarray(x.transpose(0, 2, 1), np.int32)
-
-
-def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) -> None:
-    steps, rows = feed.targets.shape[1:]
-    n_rows, n_steps = shape or (rows, steps)
-    n_characters = feed.inputs.shape[1] if feed.inputs.ndim == 2 else None
-    for what, needed, given in (
-        ("directions", options.n_directions, len(feed.words)),
-        ("max_characters_per_token", options.max_word_length, n_characters),
-        ("rows per batch", n_rows, rows),
-        ("tokens per row", n_steps, steps),
-    ):
-        if given != needed:
-            raise InputError(f"The data must have {what} = {needed}, got {given}.")
-    n_tokens = options.n_tokens_vocab or 0
-    n_inputs = N_CHARACTERS if options.char_cnn else n_tokens
-    for what, ids, n in (
-        ("input", feed.inputs - 1, n_inputs),
-        ("next_token_id", feed.targets, n_tokens),
-    ):
-        if ids.size and not (ids.min() >= 0 and ids.max() < n):
-            raise InputError(
-                f"The data's {what} ids must be from 0 to {n - 1} (n_tokens_vocab = {n_tokens}), "
-                f"got ids from {ids.min()} to {ids.max()}."
-            )

@@ -16,8 +16,7 @@ from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
 from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike
-from bilm.files.weights import WeightsFile
-from bilm.use.word_vectors import load_network, open_if_given
+from bilm.files.weights import WeightsFile, load_network, open_if_given
 
 _FILES = ("weight_file", "embedding_weight_file", "vocab_file", "warm_up")
 

@@ -25,11 +25,11 @@ from bilm.files.weights import (
     SOFTMAX_W,
     STATES,
     VOCABULARY,
+    load_network,
     open_weights,
 )
 from bilm.training.log import read_log
 from bilm.training.state import read_run_state
-from bilm.use.word_vectors import load_network
 
 _OF_THE_RUN = (
     "batch_size", "unroll_steps", "n_train_tokens", "n_epochs", "n_steps", "n_tokens_vocab",

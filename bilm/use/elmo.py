@@ -31,10 +31,10 @@ from bilm.data.untokenized import UntokenizedCheck
 from bilm.files.model_files import ModelSource, open_model
 from bilm.files.published import is_remote
 from bilm.files.reading import PathLike
-from bilm.files.weights import open_weights
+from bilm.files.weights import open_if_given, open_weights
 from bilm.progress import ShowProgress, encoding_progress
 from bilm.use.corpus_encoder import CorpusEncoder
-from bilm.use.word_vectors import WordSource, find_words, open_if_given
+from bilm.use.word_vectors import WordSource, find_words
 
 Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
 # An array of a given shape to write into: in memory, or on a disk.
@@ -258,7 +258,7 @@ class ELMo:
     ) -> Iterator[Any]:
         """The vectors of a stream of sentences, in bounded memory; see `encode`.
 
-        About ten thousand tokens are read ahead. Long sentences are computed in chunks.
+        Up to 33,000 tokens are read ahead. Long sentences are computed in chunks.
 
         Args:
             with_ids: take pairs (id, sentence) and yield pairs (id, vectors).

@@ -17,7 +17,7 @@ from bilm.data.sentences import WarmUpText, read_warm_up
 from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike
-from bilm.files.weights import WeightsFile, open_weights
+from bilm.files.weights import WeightsFile, open_if_given, open_weights
 from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles
 from bilm.use.elmo import LayerChoice, Pretrained
 from bilm.use.text_layers import FramedWords, TextLayer, as_text, framed_words, tokens_of
@@ -28,7 +28,6 @@ from bilm.use.word_vectors import (
     KINDS,
     WordVectors,
     find_words,
-    open_if_given,
 )
 
 MIX = "mix"

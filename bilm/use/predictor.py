@@ -50,10 +50,16 @@ from bilm.data.sentences import Tokens, read_stream, read_warm_up
 from bilm.data.vocabulary import vocabulary_of
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
-from bilm.files.weights import ENCODER_GROUPS, LSTM_GROUPS, SOFTMAX_B, SOFTMAX_W, open_weights
+from bilm.files.weights import (
+    ENCODER_GROUPS,
+    LSTM_GROUPS,
+    SOFTMAX_B,
+    SOFTMAX_W,
+    open_if_given,
+    open_weights,
+)
 from bilm.training.evaluation import Chunk, Scorer, chunks, warm_up_language_model
 from bilm.use.elmo import Pretrained
-from bilm.use.word_vectors import open_if_given
 
 logger = logging.getLogger(__name__)
 

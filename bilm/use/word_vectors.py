@@ -6,7 +6,6 @@ words (`WordSource.build`), and for Keras, with tensors of strings (`WordVectors
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from bilm.core.keras_backend import keras
 from bilm.core.network import BiLM, build_network
 from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
-from bilm.core.weight_names import Encoder, weight_table
+from bilm.core.weight_names import Encoder
 from bilm.data import Vocabulary, encode_words
 from bilm.data.encoding import DictionaryIds, from_bytes
 from bilm.data.sentences import Tokens
@@ -27,10 +26,9 @@ from bilm.files.reading import PathLike
 from bilm.files.weights import (
     DICTIONARY_CHARACTERS,
     DICTIONARY_WORDS,
-    ENCODER_GROUPS,
-    LSTM_GROUPS,
     WeightsFile,
-    open_weights,
+    load_network,
+    load_table,
 )
 from bilm.use.text_layers import CharacterIds, WordIds, all_known
 
@@ -170,13 +168,6 @@ def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds
     return DictionaryIds(characters, words if sizes.word_dim else None, length, weights.path)
 
 
-def open_if_given(
-    file: PathLike | WeightsFile | None,
-) -> contextlib.AbstractContextManager[WeightsFile | None]:
-    """`open_weights`, or None without a file."""
-    return contextlib.nullcontext() if file is None else open_weights(file)
-
-
 class CachedWords:
     """A token encoder that looks words up and encodes the others from their characters.
 
@@ -255,27 +246,9 @@ class WordVectors(keras.layers.Layer):
         return CachedWords(self.cache, encoder)(ids)
 
 
-def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None = None) -> None:
-    """Load the layers, and the initial states if the file holds any; `table` is the file of the
-    word table, if it is not `weights`."""
-    weights.load_initial_states(network.stacks)
-    if table is None:
-        weights.load(network.weight_table())
-        return
-    # The file may also hold the encoder that created the cache.
-    weights.load(weight_table(None, network.stacks), also=ENCODER_GROUPS)
-    _load_table(network.encoder, table)
-
-
 def cache_of(words: Sequence[str], options: Options, table: WeightsFile | None) -> WordEmbedding:
     """A token cache; None: zeros."""
     cache = WordEmbedding(len(words), options.lstm.projection_dim, name="cache")
     if table is not None:
-        _load_table(cache, table)
+        load_table(cache, table)
     return cache
-
-
-def _load_table(encoder: Encoder, table: WeightsFile) -> None:
-    """Load a token cache, or the table of a word-level model, from a file that may hold a complete
-    model."""
-    table.load(weight_table(encoder, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))
