@@ -1,4 +1,4 @@
-"""weight_layers: what it returns, what it shares, in a graph and outside one."""
+"""`weight_layers`: results, shared mixes, and use inside and outside a graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests import oracle
 
 @pytest.fixture(scope="module")
 def ops():
-    """What a language model returned: float32 (3, 2, 4, 6) layers and a mask."""
+    """A language model's output: float32 layers (3, 2, 4, 6) and a mask."""
     random = np.random.default_rng(1)
     mask = np.arange(4) < np.array([4, 0, 2])[:, np.newaxis]
     layers = random.normal(1, 2, size=(3, 2, 4, 6)).astype(np.float32)
@@ -68,7 +68,7 @@ def test_inside_a_graph_no_mix_is_made_anew(ops):
 
 
 def test_arrays_serve_as_tensors_do(ops):
-    """What `predict` of a Keras model gives."""
+    """A Keras model's `predict` returns arrays."""
     arrays = {name: np.asarray(value) for name, value in ops.items()}
     expected = weight_layers("elmo", ops)["weighted_op"]
     np.testing.assert_array_equal(weight_layers("elmo", arrays)["weighted_op"], expected)

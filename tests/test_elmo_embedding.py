@@ -1,5 +1,5 @@
-"""`ELMoEmbedding`: text and ids to vectors, all ways of words to their vectors, masks, training,
-and whole models saved and loaded.
+"""`ELMoEmbedding`: vectors of text and ids, all sources of word vectors, masks, training, and
+saving and loading models.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def words(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cached(characters, tmp_path_factory):
-    """The files of a token cache: of another model, so that one sees whose vectors are taken."""
+    """A model, and a token cache with different vectors, so that tests can tell which were used."""
     folder = tmp_path_factory.mktemp("cached")
     other = write_small_model(folder, "as_published", WORDS).weights
     other = {name: value * 1.5 for name, value in other.items()}
@@ -69,7 +69,7 @@ def mask_of(sentences):
 
 @pytest.fixture(scope="module")
 def expected(characters):
-    """The mix by the formulas."""
+    """The mix, computed by the NumPy formulas."""
     options, weights, _ = characters
     layers = oracle.embed(weights, options, oracle.character_ids(TOKENS, 50)).lm_embeddings
     mask = mask_of(TOKENS)
@@ -138,7 +138,7 @@ def test_a_mix_that_normalises_is_zero_at_padding(characters):
 
 @pytest.mark.eager
 def test_a_model_of_words(words):
-    """A word without an id has the trained vector of <UNK>."""
+    """A word outside the vocabulary gets the trained vector of <UNK>."""
     layer = ELMoEmbedding.from_pretrained(words.folder, layers="top")
     ids = TokenBatcher(words.vocab_file).batch_sentences(TOKENS)
     wanted = ELMo.from_pretrained(words.folder).encode(TEXT, "top", output="padded").vectors
@@ -201,7 +201,7 @@ def test_a_cache_alone_refuses_words_that_it_does_not_have(lstms_alone):
 
 
 def test_layers_after_it_see_the_mask(elmo):
-    """What follows a sentence does not change what is made of it."""
+    """The padding after a sentence does not change its results."""
     text = keras.Input((), dtype="string")
     vectors = elmo(text)
     outputs = [
@@ -253,7 +253,7 @@ def test_fit_trains_the_mix_and_the_model_if_wanted(words, axes, trained):
     elmo = ELMoEmbedding.from_pretrained(words.folder, train_language_model=trained)
     model = build_tagger(elmo, axes)
     before = [variable.numpy().copy() for variable in elmo.weights]
-    # The states in which texts begin are variables that never train.
+    # The initial states are variables that are never trained.
     n_initial = sum("initial" in variable.name for variable in elmo.weights)
     assert len(elmo.trainable_variables) == (len(before) - n_initial if trained else 2)
     text = np.array(TEXT, object) if axes == () else tf.ragged.constant(TOKENS).to_tensor("")
@@ -266,7 +266,7 @@ def test_fit_trains_the_mix_and_the_model_if_wanted(words, axes, trained):
 
 
 def trained_names(model, inputs):
-    """The names of the variables that a step of training changes."""
+    """Names of the variables that one training step changes."""
     before = [variable.numpy().copy() for variable in model.weights]
     model.compile("sgd", "mse")
     model.fit(inputs, np.ones((len(inputs), 2)), verbose=0)
@@ -300,7 +300,7 @@ def test_freezing_and_unfreezing_a_model(words, trained):
     model = pooled_model(elmo)
     model.trainable = False
     assert trained_names(model, tf.constant(TEXT)) == set()
-    # What is saved of a frozen model is what it was made with.
+    # The configuration keeps the constructor's value while the model is frozen.
     assert elmo.get_config()["train_language_model"] is trained
     model.trainable = True
     moved = trained_names(model, tf.constant(TEXT))
@@ -309,7 +309,7 @@ def test_freezing_and_unfreezing_a_model(words, trained):
 
 
 def test_unfreezing_a_model_unfreezes_a_mix_that_was_frozen_alone(words):
-    """As in Keras, `trainable` of a layer sets that of all layers inside it."""
+    """As in Keras, setting `trainable` of a layer also sets it for all layers inside."""
     elmo = ELMoEmbedding.from_pretrained(words.folder)
     model = pooled_model(elmo)
     elmo.mix.trainable = False
@@ -320,8 +320,8 @@ def test_unfreezing_a_model_unfreezes_a_mix_that_was_frozen_alone(words):
 
 
 def test_first_in_a_sequential_model(words, elmo):
-    """Keras asks the first layer for the type of the inputs."""
-    # Keras's average over the tokens of an empty sentence is not a number.
+    """Keras takes the dtype of the inputs from the first layer."""
+    # Keras's average over the tokens of an empty sentence is NaN.
     text = tf.constant([line for line in TEXT if line])
     layers = [keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2)]
     model = keras.Sequential([ELMoEmbedding.from_pretrained(words.folder), *layers])
@@ -362,7 +362,7 @@ np.save(sys.argv[3], model.predict(tf.constant(lines), verbose=0))
 
 
 def in_another_process(tmp_path, model, first="bilm", second="keras"):
-    """What a model gives for TEXT when it is loaded where `import bilm` was done, and no more."""
+    """Predictions for TEXT of the saved model, loaded in a process that imports bilm and Keras."""
     model.save(tmp_path / "model.keras")
     (tmp_path / "text.txt").write_text("\n".join(TEXT), encoding="utf-8")
     arguments = [str(tmp_path / name) for name in ("model.keras", "text.txt", "out.npy")]
@@ -390,7 +390,7 @@ def test_saved_and_loaded_when_keras_was_there_before(tmp_path, elmo):
 
 @pytest.mark.slow
 def test_each_layer_is_found_by_its_name(tmp_path, characters):
-    """A model of the parts, with a vocabulary in it."""
+    """A model built from the separate layers, with a vocabulary in one of them."""
     from bilm import BidirectionalLanguageModel, CharacterIds, WordIds, weight_layers
 
     text = keras.Input((), dtype="string")
@@ -429,7 +429,7 @@ def test_a_model_of_keras_exports_with_its_words(tmp_path, words):
     close(loaded.serve(tf.constant(TEXT)), model(tf.constant(TEXT)))
 
 
-# Refusals
+# Errors
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`bilm embed`: kinds of files, pipes, flags, and what it says when it fails."""
+"""`bilm embed`: file formats, pipes, flags, and error messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_hdf5_as_allennlp_writes_it(place, flag, capsys):
     embed(*([] if flag == "none" else [flag]))
     captured = capsys.readouterr()
     assert captured.out == "out.hdf5\n"
-    # A machine so slow that it has printed a line before the end prints the rate as well.
+    # On a slow machine, which prints a line before the end, the last line has the rate too.
     assert re.search(r"embedding 6/6 sentences  (.+ sentences/s  )?18 tokens\n", captured.err)
     arrays, index = read()
     assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"]
@@ -193,7 +193,7 @@ def test_compressed_text_and_json_lines(place):
 
 
 def standard(monkeypatch, content):
-    """Give `content` to standard input, and catch the bytes of standard output."""
+    """Feed `content` to standard input, and capture the bytes of standard output."""
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="utf-8"))
@@ -282,7 +282,7 @@ def test_sentence_keys_that_stand_in_each_others_way():
 
 
 def test_an_unknown_word_is_named_with_its_line(published, tmp_path, capsys):
-    """A cache without the weights of its encoder."""
+    """The model has a token cache, but no weights of a character encoder."""
     folder = published.folder
     words = tmp_path / "words.txt"
     words.write_text("<S>\n</S>\n<UNK>\na\n", encoding="utf-8")

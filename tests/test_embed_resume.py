@@ -47,7 +47,7 @@ def test_shards_share_the_lines(place):
 
 
 def crash_after(monkeypatch, n, *flags):
-    """Let the process die when `n` sentences are in pieces."""
+    """Crash once `n` sentences are in pieces."""
     add = SentencePieces.add
 
     def add_until(pieces, *arguments):
@@ -65,7 +65,7 @@ def test_resume_after_a_crash(place, monkeypatch, capsys):
     crash_after(monkeypatch, 3)
     (piece,) = PARTIAL.glob("pieces-*/*.hdf5")
     (piece.parent / ".000001.hdf5.12345678.tmp").write_bytes(b"half a piece")
-    # A number that no one would compute: it shows what was taken over.
+    # A value that is never computed shows that the piece is reused.
     with h5py.File(piece, "r+") as file:
         file["vectors"][0, 0, 0] = 7
     embed("--all", "--resume")
@@ -113,7 +113,7 @@ def test_resume_where_nothing_was_begun(place):
 
 @pytest.mark.slow
 def test_resume_after_kill_9(tmp_path):
-    """Killed when some pieces are written; in the end nothing is repeated or missing."""
+    """After a kill with some pieces written, no sentence is repeated or missing in the result."""
     changes = {"lstm": {"dim": 32, "projection_dim": 256}}
     folder = write_small_model(tmp_path / "elmo", "as_published", **changes).folder
     n_lines = 3000  # 59 MB per thousand
@@ -145,7 +145,7 @@ def test_resume_after_kill_9(tmp_path):
     os.remove(tmp_path / "out.hdf5")  # 177 MB
 
 
-# Long sentences by way of the disk
+# Long sentences on disk
 
 
 @pytest.mark.parametrize("layers", [pytest.param("all", marks=pytest.mark.slow), "average"])

@@ -22,7 +22,7 @@ TOKENS = [line.split() for line in TEXT]
 
 
 def all_layers(options, weights, sentences):
-    """What the formulas give: a list of (layers, tokens, dim)."""
+    """The layers by the NumPy formulas: a list of (layers, tokens, dim)."""
     width = options["char_cnn"].get("max_characters_per_token", 50)
     together = oracle.embed(weights, options, oracle.character_ids(sentences, width))
     return [
@@ -32,14 +32,14 @@ def all_layers(options, weights, sentences):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A loaded model, and what the formulas give for TOKENS."""
+    """A loaded model, and the layers of TOKENS by the NumPy formulas."""
     made = write_small_model(tmp_path_factory.mktemp("model"), "as_published")
     return ELMo.from_pretrained(made.files), all_layers(made.options, made.weights, TOKENS)
 
 
 @pytest.fixture(scope="module")
 def chunked(tmp_path_factory):
-    """A model for which more than 20 words are many; 8 of them are computed at a time."""
+    """A model that computes sentences of more than 20 tokens in chunks of 8."""
     return small_chunks(tmp_path_factory.mktemp("chunked"), "as_published")
 
 
@@ -195,7 +195,7 @@ def test_sentences_are_checked(model, sentences, message):
 
 
 class CountingRunner(PackedRunner):
-    """Notes how many sentences it runs over at a time."""
+    """Records the number of sentences in each call."""
 
     def __init__(self, network):
         super().__init__(network)
@@ -215,7 +215,7 @@ def test_vectors_do_not_depend_on_the_batch(model, batch_size):
 
 
 def test_sentences_of_a_batch(model):
-    """No more than were asked for are computed together; those without words cost nothing."""
+    """At most `batch_size` sentences are computed together; empty sentences cost nothing."""
     elmo, _ = model
     runner = CountingRunner(elmo.network)
     corpus = CorpusEncoder(elmo.network, elmo.word_ids, runner=runner)
@@ -252,7 +252,7 @@ def test_results_before_a_fault_of_the_stream_come_first(model, batch_size):
 
 
 def test_two_streams_of_a_model_read_in_turn(model):
-    """They are computed in threads, which share the words that are kept."""
+    """The streams are computed in threads that share a cache of words."""
     elmo, expected = model
     streams = [elmo.encode_iter(TEXT * 3, "all", batch_size=size) for size in (1, 2)]
     for n, pair in enumerate(zip(*streams, strict=True)):
@@ -362,7 +362,7 @@ def test_words_outside_a_cache_are_encoded_from_characters(model, cache, tmp_pat
     assert elmo.vocabulary is not None and elmo.vocabulary.size == 7
     for actual, wanted in zip(elmo.encode(TEXT, "all"), expected, strict=True):
         close(actual, wanted)
-    # Words of the cache are its rows, whatever the characters would give.
+    # Words in the cache get its rows, not vectors from their characters.
     table = oracle.read_hdf5(file)["embedding"]
     oracle.write_hdf5(tmp_path / "changed.hdf5", {"embedding": table + 1})
     changed = ELMo.from_pretrained(
@@ -397,7 +397,7 @@ def test_a_cache_needs_its_vocabulary(cache, tmp_path):
     message = r"turned.txt must have the words of .*, but word 3 is '.' instead of 'the'"
     with pytest.raises(InputError, match=message):
         ELMo.from_pretrained(files, vocab_file=turned, embedding_weight_file=file)
-    # Caches of other programs do not hold their words.
+    # Other programs' caches do not contain their words.
     other = tmp_path / "other.hdf5"
     oracle.write_hdf5(other, {"embedding": oracle.read_hdf5(file)["embedding"]})
     with pytest.raises(InputError, match="a token cache needs its vocabulary"):
@@ -409,7 +409,7 @@ def test_a_cache_needs_its_vocabulary(cache, tmp_path):
 
 
 def test_fingerprints(cache, tmp_path):
-    """They differ wherever vectors may."""
+    """Fingerprints differ if vectors may differ."""
     vocabulary, file, files = cache
     found = {
         "characters": ELMo.from_pretrained(files),

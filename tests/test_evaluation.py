@@ -18,7 +18,7 @@ from tests.small_runs import STEPS, Batches, random_batch, small_options, write_
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """The held-out text, and beside it one with a line of many words."""
+    """A corpus, with another text that has a very long line."""
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
     long_line = " ".join(word for sentence in corpus.sentences for word in sentence)
     text = (corpus.folder / "heldout.txt").read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def sentences_of(corpus, name):
 
 
 def test_every_prediction_of_every_sentence_alone(model, corpus):
-    """The figure is the same at any batch size, and a long line is taken in stretches."""
+    """The result does not depend on the batch size, even with a line that spans many batches."""
     sentences = sentences_of(corpus, "long.txt")
     assert max(map(len, sentences)) > 20 * STEPS
     by_sentence = [model.sentence_losses(sentence) for sentence in sentences]
@@ -73,7 +73,7 @@ def test_every_prediction_of_every_sentence_alone(model, corpus):
 
 
 def test_carried_states_are_those_of_the_original_protocol(model, corpus):
-    """Rows go on from batch to batch, and from sentence to sentence, with their state."""
+    """Each row keeps its state from batch to batch and from sentence to sentence."""
     data = corpus.data(model.options, "long.txt", test=True)
     for batch_size in (1, 4):
         result = model.test(data, batch_size, carry_state=True)
@@ -113,7 +113,7 @@ def carried_losses(model, data, batch_size):
 
 
 def test_the_way_to_read_changes_nothing(small_model, corpus):
-    """One pass in the order of the text, whatever the data set does in training."""
+    """Evaluation reads the text once, in order, even if training shuffles it."""
     expected = small_model.test(corpus.data(small_model.options, test=True))
     shuffled = corpus.data(small_model.options, shuffle_on_load=True, seed=4)
     result = small_model.test(shuffled, 2)
@@ -122,7 +122,7 @@ def test_the_way_to_read_changes_nothing(small_model, corpus):
 
 
 def test_data_with_iter_batches_alone(small_model):
-    """The batches go on from one another; a second measurement begins anew."""
+    """States are passed from batch to batch; a second evaluation starts again from zeros."""
     batches = [random_batch(seed) for seed in range(4)]
     states = oracle.zero_states(small_model.options, 3)
     losses = []

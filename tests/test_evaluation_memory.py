@@ -1,4 +1,4 @@
-"""A model of 800,000 words is scored within 1 GB above the process that holds its variables."""
+"""Scoring with 800,000 words takes at most 1 GB more than holding the model's variables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 2**10)
 
 
 def peak(what: str, folder: Path) -> int:
-    """Bytes of memory that a process of its own held at most."""
+    """Peak memory of a separate process, in bytes."""
     command = [sys.executable, "-c", PROGRAM, what, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

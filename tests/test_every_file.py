@@ -1,4 +1,4 @@
-"""Every kind of model in every container that people have, through the commands that use it."""
+"""Every kind of model, in every layout that models are published in, used by the commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.eager
 
 SENTENCES = [["w1", "w0", "w33"], ["w7"], [], ["w2"] * 9]
 WORDS = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
-# What stands in the options of models that others trained and published as they were.
+# Training keys that published models have in their options.
 OF_A_TRAINING = {
     "bidirectional": True, "dropout": 0.1, "all_clip_norm_val": 10.0, "n_epochs": 3,
     "n_train_tokens": 768648884, "batch_size": 192, "unroll_steps": 20,
@@ -32,7 +32,7 @@ def gzipped(path, text):
 
 
 def allennlp_pair(folder, options, weights, text):
-    """..._options.json and ..._weights.hdf5; the flags name them one by one."""
+    """..._options.json and ..._weights.hdf5, each passed by its own flag."""
     oracle.write_model(folder, options, weights)
     pair = [folder / f"elmo_2x20_{name}" for name in ("options.json", "weights.hdf5")]
     for old, new in zip(("options.json", "weights.hdf5"), pair, strict=True):
@@ -44,7 +44,7 @@ def allennlp_pair(folder, options, weights, text):
 
 
 def nlpl_folder(folder, options, weights, text):
-    """model.hdf5, options.json with the training's keys, vocab.txt.gz, and papers beside them."""
+    """model.hdf5, options.json with training keys, vocab.txt.gz, and unrelated files."""
     unlike = {} if "char_cnn" in options else {"n_tokens_vocab": len(WORDS)}
     if options.get("bidirectional", True):
         options = OF_A_TRAINING | unlike | options
@@ -57,7 +57,7 @@ def nlpl_folder(folder, options, weights, text):
 
 
 def nlpl_zip(folder, options, weights, text):
-    """The same in a ZIP file, with vocab.txt."""
+    """The files of `nlpl_folder` in a ZIP file, with vocab.txt uncompressed."""
     nlpl_folder(folder, options, weights, text)
     os.remove(folder / "vocab.txt.gz")
     (folder / "vocab.txt").write_text(text, encoding="utf-8")
@@ -112,7 +112,7 @@ def test_vectors_and_facts_of_every_model(kind, container, tmp_path, capsys):
         for key, wanted in enumerate(expected):
             np.testing.assert_allclose(file[str(key)][...], wanted, rtol=1e-5, atol=1e-5)
     capsys.readouterr()
-    # `bilm info` takes a container's name without a flag.
+    # `bilm info` takes a folder or ZIP file without a flag.
     named = model[1:] if model[0] == "--model" else model
     assert main(["info", "--json", *named]) == 0
     facts = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""SavedModels: what they compute without us, their names, their mix, and where they are written."""
+"""SavedModels: signatures, results without bilm installed, the mix, and the output folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "a", "."]
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """The folder of the model that is exported soonest: words, one direction, one layer."""
+    """The folder of the model that is fastest to export: words, one direction, one layer."""
     folder = tmp_path_factory.mktemp("small")
     return write_small_model(folder, "one_direction_one_layer_words", WORDS, seed=8).folder
 
@@ -48,14 +48,14 @@ def served(small, tmp_path_factory):
 
 
 def padded_tokens(extra=0):
-    """TOKENS filled up, with words past a sentence's end that are not to be read."""
+    """TOKENS padded with words after each sentence's end, which must be ignored."""
     longest = max(map(len, TOKENS))
     rows = [[*s, *["junk"] * (longest - len(s)), *[""] * extra] for s in TOKENS]
     return tf.constant(rows), tf.constant([len(s) for s in TOKENS])
 
 
 def expected_outputs(elmo, factors):
-    """What the Python path gives for TEXT: `ELMo.encode`."""
+    """The outputs for TEXT, computed by `ELMo.encode`."""
     every, mask = elmo.encode(TEXT, "all", output="padded")
     mixed = np.einsum("k,bktd->btd", factors, every)
     outputs = {f"lstm_outputs{k}": every[:, k] for k in range(1, elmo.n_layers)}
@@ -66,7 +66,7 @@ def expected_outputs(elmo, factors):
 
 
 def compare(loaded, expected):
-    """Both signatures."""
+    """Compare the results of both signatures."""
     tokens, lengths = padded_tokens(extra=2)
     by_text = loaded.signatures["default"](tf.constant(TEXT))
     by_token = loaded.signatures["tokens"](tokens=tokens, sequence_len=lengths)
@@ -175,7 +175,7 @@ def in_a_process_without_bilm(tmp_path, folder):
     ],
 )
 def test_in_a_process_that_cannot_import_bilm(tmp_path, kind):
-    """Any kind of model, by the command; its own files are gone."""
+    """A model exported by the command works without its original files."""
     folder = write_small_model(tmp_path / "model", kind, WORDS, seed=8).folder
     elmo = ELMo.from_pretrained(folder)
     expected = expected_outputs(elmo, [1 / elmo.n_layers] * elmo.n_layers)
@@ -188,7 +188,7 @@ def test_in_a_process_that_cannot_import_bilm(tmp_path, kind):
 
 
 def test_no_python_is_needed_to_run_it(small, served, tmp_path):
-    """The graph holds no call of Python."""
+    """The graph has no op that calls Python."""
     graphs = [f.graph.as_graph_def() for f in (served.default, served.tokens)
               for f in f.concrete_functions]  # fmt: skip
     ops = {node.op for graph in graphs for node in graph.node}
@@ -198,7 +198,7 @@ def test_no_python_is_needed_to_run_it(small, served, tmp_path):
 
 @pytest.fixture(scope="module")
 def cache(small, tmp_path_factory):
-    """A model of characters and a token cache of its words, doubled to be told apart."""
+    """A character model and its token cache, with doubled vectors to tell them apart."""
     import h5py
 
     folder = tmp_path_factory.mktemp("cached")
@@ -231,7 +231,7 @@ def test_weights_of_the_layers(small, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def trained(small, tmp_path_factory):
-    """A Keras model with two mixes: `elmo` of an ELMoEmbedding, `parts` of weight_layers."""
+    """A Keras model with two mixes: `elmo` from ELMoEmbedding, `parts` from weight_layers."""
     text, ids = keras.Input((), dtype="string"), keras.Input((None,), dtype="int32")
     elmo = ELMoEmbedding.from_pretrained(small)
     pair = (small / "options.json", small / "weights.hdf5")
@@ -355,7 +355,7 @@ def test_an_empty_folder_is_taken(small, tmp_path, monkeypatch):
     assert contents("served") == {"saved_model.pb": b"model"}
 
 
-# Refusals
+# Errors
 
 
 def test_a_model_of_words_needs_its_vocabulary(small, tmp_path, capsys):

@@ -1,5 +1,5 @@
-"""A kill, an error of the disk, a full disk or a torn write at any file operation of a command:
-what was there stays, no half result has a name, and the same command again gives the whole."""
+"""A kill, a disk error, a full disk or a torn write at any file operation of a command: existing
+files stay, no partial result gets the final name, and rerunning gives the complete result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.faulty_files import run_faulty
 
-# What the module takes; the numbers say at which operations: each one, or each n-th.
+# Modules with their arguments; a number n stands for faults at every n-th operation.
 JOBS = {
     "texts, some": ("tests.faulty_texts", 47),
     "texts": ("tests.faulty_texts", 1),

@@ -1,4 +1,4 @@
-"""Reading and writing files: what is accepted, what is refused and how, what is left behind."""
+"""Reading and writing files: accepted input, error messages, and leftover files."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_byte_order_mark_is_not_part_of_the_first_word(tmp_path, name):
     assert list(read_lines(path)) == LINES
     path = write(tmp_path / name, "\ufeff")
     assert list(read_lines(path)) == []
-    # Elsewhere it is a character as any other.
+    # Elsewhere it is an ordinary character.
     path = write(tmp_path / name, "one\n\ufefftwo")
     assert list(read_lines(path)) == ["one", "\ufefftwo"]
     path = write(tmp_path / name, b"\xef\xbb\xbfgood\nna\xefve\n")
@@ -236,7 +236,7 @@ def test_a_folder_to_write_into_that_is_not_there(tmp_path):
 
 
 def special(path, kind):
-    """Something that has a name and is no file."""
+    """Create something at `path` that is not a regular file."""
     if kind == "FIFO":
         os.mkfifo(path)
     else:
@@ -317,8 +317,8 @@ for line in sys.stdin:
 
 @pytest.fixture
 def writer(tmp_path):
-    """A process that writes three files for each line of input, in a fork that is killed at the
-    operation that the line names; it prints how the fork ended."""
+    """A process that forks for each line of input: the child writes three files and is killed at
+    the operation given in the line; the parent prints the child's exit code."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path, **pipes) as process:
         yield process
@@ -326,7 +326,7 @@ def writer(tmp_path):
 
 
 def test_files_that_belong_together_never_are_of_two_results(tmp_path, writer):
-    """Killed at each operation; the same again gives the whole result."""
+    """After a kill at any operation, running again gives the complete result."""
     names = ["first", "b", "c"]
 
     def run(*arguments):

@@ -1,4 +1,4 @@
-"""The language model in use equals what the original program recorded, and the NumPy formulas."""
+"""Inference agrees with the original program's recorded results and with the NumPy formulas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = ("lm_embeddings", "lengths", "token_embeddings", "mask")
 
 
 def assert_result(result, expected):
-    """Compare a dict of the program with the formulas' tuple or the program's own dict."""
+    """Compare a model's result with another one, or with the tuple of the NumPy formulas."""
     expected = expected._asdict() if isinstance(expected, tuple) else expected
     assert set(result) == set(KEYS)
     np.testing.assert_array_equal(result["lengths"], expected["lengths"])
@@ -30,8 +30,8 @@ def assert_result(result, expected):
 
 @pytest.fixture(scope="module", params=INFERENCE_CASES)
 def replayed(golden, request):
-    """A recorded case with the program's results: pairs of the record and the result, of both
-    passes over the text for the base model, otherwise of the first one."""
+    """A recorded case, with pairs of the recorded and the computed results: of both passes over
+    the text for the base model, otherwise of the first pass."""
     folder = golden / "inference" / request.param
     bilm = BidirectionalLanguageModel(
         str(folder / "options.json"),
@@ -56,7 +56,7 @@ def test_carried_states(replayed):
         present = record["char_ids"].any(axis=-1)
         np.testing.assert_array_equal(result["lengths"], record["lengths"])
         np.testing.assert_array_equal(result["mask"], record["mask"])
-        # The original left the padding of layer 0 and of the tokens as it came out.
+        # The original did not zero the padding of layer 0 and of the token embeddings.
         tokens = record["token_embeddings"] * present[..., None]
         close(result["token_embeddings"], tokens)
         layers = record["lm_embeddings"] * record["mask"][:, None, :, None]
@@ -110,7 +110,7 @@ def test_weight_layers(replayed, name, options):
 
 @pytest.fixture(scope="module")
 def base(golden):
-    """Options, weights and the stateless program of the recorded base model."""
+    """Options, weights and a stateless model of the recorded base case."""
     folder = golden / "inference" / "base"
     bilm = BidirectionalLanguageModel(str(folder / "options.json"), str(folder / "weights.hdf5"))
     options = json.loads((folder / "options.json").read_text(encoding="utf-8"))
@@ -173,7 +173,7 @@ def test_an_empty_sentence_has_no_vectors(base):
 
 @pytest.fixture(scope="module")
 def one_layer(golden):
-    """Options and weights of the recorded model that is traced soonest."""
+    """Options and weights of the recorded model that is fastest to trace."""
     folder = golden / "inference" / "one_layer"
     return str(folder / "options.json"), str(folder / "weights.hdf5")
 
@@ -254,7 +254,7 @@ def test_gradients_into_a_trainable_model(tmp_path, kind):
         value = tf.reduce_sum(bilm(ids)["lm_embeddings"] * factors.astype(np.float32))
     gradients = tape.gradient(value, [variable.value for variable in variables])
     for variable, gradient in zip(variables, gradients, strict=True):
-        # All weights are random, so a variable's values tell which one it is.
+        # All weights are random, so a variable is identified by its values.
         name = next(n for n, w in weights.items() if np.array_equal(w, variable.numpy()))
         direction = random.normal(size=variable.shape)
         values = []

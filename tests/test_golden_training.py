@@ -1,4 +1,4 @@
-"""Eight steps from a TF1 checkpoint end where the original program's ended."""
+"""Eight steps from a TF1 checkpoint end with the same values as in the original program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = ("characters", "words", "words_tied_softmax")
     ],
 )
 def run(golden, request, tmp_path_factory):
-    """The recorded batches, trained on by the program."""
+    """A training run on the recorded batches."""
     recorded = golden / "training" / request.param
     options = json.loads((recorded / "start" / "options.json").read_text(encoding="utf-8"))
     batches, expected = read_run(recorded)

@@ -1,4 +1,4 @@
-"""HDF5 files of others: all readers refuse data in other files and values that are not numbers."""
+"""Untrusted HDF5 files: all readers reject data in other files and values that are not numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ REACHES = (
 
 @pytest.fixture
 def other(tmp_path):
-    """A file that nobody named; were it read, the test would wait for ever."""
+    """A FIFO that must not be opened: reading it would hang the test."""
     os.mkfifo(tmp_path / "other")
     return tmp_path / "other"
 
@@ -130,7 +130,7 @@ def test_other_types_than_floating_point_numbers(tmp_path, kind):
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e300])
 @pytest.mark.parametrize("kind", ["as_published", "words"])
 def test_numbers_that_are_not_finite(tmp_path, number, kind):
-    """Of weights, of a table of words and of a token cache; 1e300 is too high for float32."""
+    """In weights of character and word models; 1e300 overflows float32."""
     model = write_small_model(tmp_path, kind, ["<S>", "</S>", "<UNK>"])
     name = "char_embed" if kind == "as_published" else "embedding"
     with h5py.File(model.files[1], "a") as file:

@@ -1,4 +1,4 @@
-"""The held-out text in training: when it is measured, what was best, when training stops."""
+"""Held-out evaluation in training: intervals, the best result, and early stopping."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_intervals_that_are_none(text):
 
 
 def measured(values, n_predictions=5):
-    """The states after each of the measurements."""
+    """The held-out state after each measurement."""
     numbers = np.broadcast_to(n_predictions, len(values)).tolist()
     state, found = HeldoutState(), []
     for step, (value, n) in enumerate(zip(values, numbers, strict=True), 1):

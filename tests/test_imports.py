@@ -1,4 +1,4 @@
-"""The layout of the package, read from its syntax trees: data flows one way."""
+"""The structure of the package, read from its syntax trees: imports go one way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import bilm
 
 ROOT = Path(bilm.__file__).parent
-# A part imports from parts above it only, and never from another one of its own line.
+# A part imports only from the lines above it, never from another part of its own line.
 LINES = (
     ("core",),
     ("errors", "extras", "intervals", "progress"),
@@ -30,17 +30,17 @@ LINES = (
 )
 RANK = {part: rank for rank, line in enumerate(LINES) for part in line}
 FRAMEWORKS = {"tensorflow", "keras"}
-# Parts that see no tensor, and parts that see no file.
+# Parts without tensors, and parts without file access.
 NO_TENSORS = {"data", "errors"}
 NO_FILES = {"core"}
-# What all parts may import, and the program's door: not in the drawing of docs/reading.md.
+# Modules that every part may import, and the entry point: not in the drawing of docs/reading.md.
 NOT_DRAWN = {"errors", "extras", "intervals", "progress", "__main__"}
-# Programs for a person at a terminal.
+# Parts that talk to a person at a terminal.
 MAY_PRINT = {"cli", "__main__"}
 
 
 def part_of(path):
-    """The first name below bilm; "" is bilm/__init__.py, which names everything."""
+    """The first name below bilm, or "" for bilm/__init__.py, which imports from all parts."""
     first = path.relative_to(ROOT).parts[0].removesuffix(".py")
     return "" if first == "__init__" else first
 
@@ -59,7 +59,7 @@ def tree_of(path):
 
 
 def imported(tree):
-    """Dotted names of all modules that a tree imports, wherever in it."""
+    """Dotted names of all modules imported anywhere in a tree."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -72,7 +72,7 @@ def imported(tree):
 
 
 def calls(tree):
-    """Source text of whatever is called."""
+    """Source text of the called expressions."""
     return [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
@@ -84,13 +84,13 @@ def test_imports_go_one_way():
             if not name.startswith("bilm."):
                 continue
             other = name.split(".")[1]
-            # `from bilm import name` goes by the front door, which is above everything.
+            # `from bilm import name` would import from bilm/__init__.py, which is above all parts.
             assert other in RANK, f"{path} imports {name}: say which part it is from"
             assert other == part or RANK[other] < RANK[part], f"{path} imports {name}"
 
 
 def parts_used():
-    """The parts that each part imports, but for those that all may import."""
+    """The parts that each part imports, except those that every part may import."""
     used = {part: set() for line in LINES for part in line if part not in NOT_DRAWN}
     for path in PARTS:
         if part_of(path) in used:
@@ -100,12 +100,12 @@ def parts_used():
 
 
 def reached(part, used):
-    """All parts that a part imports, by way of others too."""
+    """All parts that a part imports, directly or indirectly."""
     return used[part].union(*(reached(other, used) for other in used[part]))
 
 
 def test_the_drawing_of_the_imports():
-    """docs/reading.md has an arrow for each import, but those that a longer way shows already."""
+    """docs/reading.md has an arrow for each import that other arrows do not imply."""
     used = parts_used()
     arrows = {
         f"{part} --> {other}"
@@ -130,7 +130,7 @@ def test_no_tensors_or_files_where_they_do_not_belong():
 
 
 def test_weights_are_read_and_written_in_one_place():
-    """Elsewhere h5py is for files of vectors only."""
+    """Outside `files`, h5py is only used for files of vectors."""
     users = {part_of(path) for path in SOURCES if "h5py" in set(imported(tree_of(path)))}
     assert users <= {"files", "use", "jobs"}
 
@@ -141,7 +141,7 @@ def test_keras_is_imported_where_its_backend_is_checked():
 
 
 def run_with_backend(backend, *arguments):
-    """The last line of the errors of a program that ends with 1."""
+    """The last error line of a program that exits with 1, and whether it has a traceback."""
     environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, text=True
@@ -151,7 +151,7 @@ def run_with_backend(backend, *arguments):
 
 
 def test_another_backend_of_keras():
-    """What needs no Keras does not mind."""
+    """Functions that do not need Keras still work."""
     program = "import bilm; bilm.preset('tiny'); bilm.Batcher(None, 50); bilm.ScalarMix"
     error = run_with_backend("torch", "-c", program)
     message = "bilm.core.errors.InputError: bilm needs the TensorFlow backend of Keras, "
@@ -159,7 +159,7 @@ def test_another_backend_of_keras():
 
 
 def test_a_backend_of_kerass_settings_that_is_not_installed(tmp_path):
-    """Keras reads it from a file, and cannot be imported then."""
+    """Keras reads its backend from a settings file; importing Keras then fails."""
     (tmp_path / "keras.json").write_text('{"backend": "of_no_name"}', encoding="utf-8")
     environment = {**os.environ, "KERAS_HOME": str(tmp_path)}
     environment.pop("KERAS_BACKEND", None)
@@ -184,19 +184,19 @@ def test_no_asserts_or_global_seeds():
             assert call.split(".")[-1] not in {"seed", "set_seed", "set_random_seed"}, (path, call)
             if call.startswith("np.random."):
                 assert call.startswith(("np.random.default_rng", "np.random.Generator")), call
-            # The module's functions share a state; generators of one's own do not.
+            # The functions of `random` share a global state; a `random.Random` has its own.
             if has_random and call.startswith("random."):
                 assert call.startswith("random.Random"), (path, call)
 
 
 def test_the_library_is_quiet():
-    """It neither prints, nor asks, nor ends the program, nor sets up logging."""
+    """It never prints, reads input, exits or configures logging."""
     forbidden = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "logging.basicConfig"}
     for path in SOURCES:
         tree = tree_of(path)
         if part_of(path) in MAY_PRINT or "commands" in path.parts:
             continue
-        # A counting process ends with the one that started it.
+        # A counting process exits when its parent does.
         allowed = {"os._exit"} if path.name == "counting.py" else set()
         assert not (forbidden - allowed) & set(calls(tree)), path
         raised = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Raise)]
@@ -211,7 +211,7 @@ def test_tensorflow_is_not_loaded_before_it_is_needed():
 
 
 def test_public_names_are_where_they_always_were():
-    """The import paths of the original, and the front door."""
+    """The original's import paths, and the names in `bilm` itself."""
     paths = {
         "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher UnicodeCharsVocabulary "
         "Vocabulary _get_batch",
@@ -233,8 +233,8 @@ def test_public_names_are_where_they_always_were():
 # The tests themselves
 
 TESTS = sorted(Path(__file__).parent.rglob("*.py"))
-# Of named tuples, of Keras, and of the original program, whose name it is.
-# The last two are of TensorBoard's projector, which has no public reader.
+# Names from named tuples, Keras and the original program.
+# The last two are from TensorBoard's projector, which has no public reader.
 NOT_PRIVATE = {
     "_replace", "_asdict", "_keras_mask", "_get_batch", "_read_tensor_tsv_file",
     "_rel_to_abs_asset_path",
@@ -246,7 +246,7 @@ def is_private(name):
 
 
 def names_taken(tree):
-    """The names that a test takes from modules and objects, by import, attribute or patch."""
+    """Names that a test uses of modules and objects, by import, attribute access or patching."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names)
@@ -258,7 +258,7 @@ def names_taken(tree):
 
 
 def names_patched(call):
-    """What getattr, setattr, setitem or patch.object are told to change."""
+    """Names passed to getattr, setattr, delattr or patch.object."""
     if ast.unparse(call.func).split(".")[-1] not in ("getattr", "setattr", "delattr", "object"):
         return
     for argument in call.args[:2]:

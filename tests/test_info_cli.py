@@ -1,4 +1,4 @@
-"""`bilm info`: what it says of weights and of training folders."""
+"""`bilm info` on weights and training folders."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_info_of_a_model_of_words(tmp_path, capsys):
 def test_info_of_an_original_training_folder(golden, capsys):
     printed = info(capsys, golden / "training" / "words_tied_softmax" / "start")
     assert "input         words, a table of " in printed
-    assert "checkpoint    model.ckpt-2: 2 steps\n" in printed  # of how many tokens is not known
+    assert "checkpoint    model.ckpt-2: 2 steps\n" in printed  # the number of tokens is unknown
     assert "perplexity" not in printed and "vocabulary    none\n" in printed
 
 

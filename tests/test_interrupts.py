@@ -26,7 +26,7 @@ with training_lock(sys.argv[1]):
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that has `tmp_path / "run"`."""
+    """Another process that holds the lock of `tmp_path / "run"`."""
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
@@ -106,5 +106,5 @@ def test_while_others_are_waited_for_ctrl_c_ends_the_process():
     with killable():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is before
-    with Interrupts().handled(), killable():  # ours or an application's stays
+    with Interrupts().handled(), killable():  # an existing handler stays
         assert signal.getsignal(signal.SIGINT) is not signal.SIG_DFL

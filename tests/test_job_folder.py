@@ -1,4 +1,4 @@
-"""The folder of an unfinished job: it is ours or untouched, locked, and resumed by the same job."""
+"""The folder of an unfinished job: locked, resumed by the same job; other folders stay."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def names(folder):
 
 
 def interrupt(out, settings=SETTINGS, **choices):
-    """A job that ends after one piece."""
+    """Run a job that crashes after one piece."""
     with pytest.raises(SystemError), JobFolder(out, settings, **choices) as folder:
         write_piece(folder)
         raise SystemError
@@ -54,7 +54,7 @@ def error_of(function, *arguments, **settings):
     return str(info.value)
 
 
-# The way of a job
+# The life of a job
 
 
 def test_pieces_stay_until_out_has_its_name(out, partial):
@@ -78,8 +78,8 @@ def test_pieces_become_a_folder(out, partial):
         folder.rename_pieces()
     assert os.listdir(out) == ["a"] and not partial.exists()
     interrupt(out, force=True)
-    assert os.listdir(out) == ["a"]  # until the new one is complete
-    with JobFolder(out, SETTINGS, resume=True) as folder:  # a forced job is resumed as one
+    assert os.listdir(out) == ["a"]  # kept until the new result is complete
+    with JobFolder(out, SETTINGS, resume=True) as folder:  # the job remembers `force`
         write_piece(folder, "b")
         with folder.finishing():
             folder.rename_pieces()
@@ -95,7 +95,7 @@ def test_a_job_that_was_killed_when_its_pieces_were_renamed(out, partial):
     assert os.listdir(out) == ["a"] and partial.exists() and not is_complete(out)
     os.rename(out, out.with_name("moved"))
     with JobFolder(out, SETTINGS, resume=True) as folder:
-        assert not folder.is_over  # the result is elsewhere, so this one is another
+        assert not folder.is_over  # the result was moved, so it is not finished
         os.rmdir(folder.pieces)
         os.rename(out.with_name("moved"), out)
     with JobFolder(out, SETTINGS, resume=True) as folder:
@@ -195,7 +195,7 @@ def test_two_jobs_do_not_write_the_same(out):
         assert names(folder) == ["a"]
 
 
-# What is not ours
+# Files of others
 
 
 FOREIGN = {

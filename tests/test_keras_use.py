@@ -21,7 +21,7 @@ N_TAGS, L2 = 3, 0.05
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    """The model that is traced soonest: words, one direction, one layer."""
+    """The model that is fastest to trace: words, one direction, one layer."""
     return write_small_model(
         tmp_path_factory.mktemp("words"), "one_direction_one_layer_words", seed=6
     )
@@ -69,7 +69,7 @@ def differ(variables, before):
 
 @pytest.fixture(scope="module")
 def fitted(words, examples):
-    """A tagger that was trained, with the values of its parts from before."""
+    """A trained tagger, with copies of its weights from before training."""
     model, bilm, mix = build_tagger(words.files, l2_coef=L2, do_layer_norm=True)
     before = copies(bilm.weights), copies(mix.trainable_variables)
     history = compiled(model).fit(*examples, batch_size=4, epochs=3, verbose=0)
@@ -125,7 +125,7 @@ def test_the_regularisation_is_among_the_losses_once(words, examples, n_uses):
 
 
 def test_the_mix_brings_the_mask_of_keras(words, examples):
-    """What comes after it, a pooling layer here, sees the tokens alone."""
+    """The next layer, here a pooling layer, ignores the padding."""
     model, bilm, _ = build_tagger(words.files)
     ids, _ = examples
     mask = bilm(ids)["mask"].numpy()
@@ -135,7 +135,7 @@ def test_the_mix_brings_the_mask_of_keras(words, examples):
     pooled = keras.layers.GlobalAveragePooling1D()(mixed)
     expected = mixed.numpy().sum(axis=1) / mask.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(pooled, expected, 1e-5, 1e-6)
-    # `fit` on a GPU asks it before it compiles with XLA, which cannot be.
+    # `fit` on a GPU checks this before compiling with XLA, which does not support the layer.
     assert not bilm.supports_jit
 
 
@@ -182,7 +182,7 @@ def test_weights_alone_are_saved_and_loaded(fitted, words, examples, tmp_path):
 
 
 def test_a_model_of_mixed_precision(words, examples):
-    """The language model and the mix stay float32 whatever the rest of the model computes in."""
+    """The language model and the mix stay float32 in a mixed-precision model."""
     ids, tags = examples
     expected = BidirectionalLanguageModel(*words.files, use_character_inputs=False)(ids)
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -210,7 +210,7 @@ np.save(sys.argv[3], model.predict(np.load(sys.argv[2]), verbose=0))
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["words", "short_words_261", "one_direction"])
 def test_loaded_in_another_process(tmp_path, kind):
-    """The files of the model are not needed any more."""
+    """Loading does not need the original model files."""
     made = write_small_model(tmp_path / "model", kind, seed=6)
     options, files = made.options, made.files
     ids = oracle.random_characters(options, [3, 5, 1], seed=1)

@@ -1,4 +1,4 @@
-"""Labelled text: three forms of files, told apart, and each wrong line named."""
+"""Labelled text: three file formats, their detection, and errors that name the line."""
 
 from __future__ import annotations
 

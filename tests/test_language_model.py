@@ -1,4 +1,4 @@
-"""The language model in training: initial values, dropout, what is shared."""
+"""The language model in training: initial values, dropout, shared weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def losses_of(model, feed, dropout_seed=None):
 
 
 def test_a_new_model_knows_nothing():
-    """The losses of a wide model with small initial values are near log of the vocabulary."""
+    """With small initial values, the losses are close to the log of the vocabulary size."""
     options = small_options("words", lstm={"dim": 30, "projection_dim": 20, "n_layers": 2})
     (forward, backward), after = losses_of(LanguageModel(options, seed=1), feed_of(options))
     assert forward.shape == backward.shape == (STEPS * ROWS,)
@@ -68,7 +68,7 @@ def test_a_tied_softmax_trains_the_table_once():
 
 
 def test_dropout_of_both_directions_and_of_each_step():
-    """Both directions read the same words here: masks alone make them differ."""
+    """Both directions have the same weights and words, so only dropout masks make them differ."""
     options = small_options("words", dropout=0.5)
     model = LanguageModel(options, seed=1)
     for ours, theirs in zip(*(stack.weights for stack in model.stacks), strict=True):
@@ -88,7 +88,7 @@ def test_without_training_there_is_no_sampling():
     options = small_options("words", sample_softmax=True)
     training, using = LanguageModel(options), LanguageModel(options, is_training=False)
     assert training.samples and not using.samples
-    # More samples than words are no matter when nothing is sampled.
+    # If nothing is sampled, there may be more samples than words.
     LanguageModel(options | {"n_negative_samples_batch": 500}, is_training=False)
 
 

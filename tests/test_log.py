@@ -1,4 +1,4 @@
-"""The log of a run, and what TensorBoard needs."""
+"""The log of a run, and its event files for TensorBoard."""
 
 from __future__ import annotations
 

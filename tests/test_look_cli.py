@@ -53,7 +53,7 @@ def predictor(folder):
 
 @pytest.fixture
 def place(folder, elmo, predictor, tmp_path, monkeypatch):
-    """A folder to write to, with the models and the text in it; both models are loaded already."""
+    """A working folder with the models and the text; commands reuse models that are loaded."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "90")
     for path in folder.iterdir():
@@ -108,7 +108,7 @@ def test_static_neighbours_and_aligned_words_on_a_terminal(place, capsys):
     assert lines[:3] == [QUERY, "", "static: vectors.txt"]
     assert [line.split() for line in lines[3:5]] == [["0.99", "dog"], ["0.71", "苹果"]]
     assert lines[6] == "" and lines[7].startswith("top layer: cat, ")
-    # One word below the other, though some characters before it are two columns wide.
+    # The words are aligned, although some characters before them are two columns wide.
     from rich.cells import cell_len
 
     shown = [line for line in lines if "[cat]" in line][1:]
@@ -281,7 +281,7 @@ def test_a_word_that_occurs_once_is_one_group(place, capsys):
 
 @pytest.fixture
 def labels(place):
-    """A file of labelled uses: what comes after the word decides."""
+    """A file of labelled uses; the length of the next word determines the label."""
     lines = []
     for line in lines_of_text():
         tokens = line.split()

@@ -94,7 +94,7 @@ def test_zero_states():
 
 @pytest.fixture
 def masks(monkeypatch):
-    """The masks of dropout, as they are drawn: 0 or 1 / (1 - rate)."""
+    """The dropout masks in the order they are drawn; values are 0 or 1 / (1 - rate)."""
     drawn = []
     original = tf.nn.experimental.stateless_dropout
 
@@ -109,7 +109,7 @@ def masks(monkeypatch):
 
 @pytest.mark.parametrize("kind", STACKS)
 def test_dropout_of_inputs_and_of_the_last_output(masks, kind):
-    """The skip connection adds the dropped input; nothing is dropped on the recurrence."""
+    """The skip connection adds the input after dropout; the recurrence has no dropout."""
     case = StackCase(kind, dropout=0.4)
     outputs, states = case(seed=[3, 5])
     assert len(masks) == case.lstm.n_layers + 1

@@ -1,4 +1,4 @@
-"""The scripts of docs/machines.md: what starts workers under SLURM and Kubernetes."""
+"""The scripts of docs/machines.md that start workers under SLURM and Kubernetes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.test_docs import ROOT, files_of
 
 FILES = files_of(ROOT / "docs" / "machines.md")
-# Programs in the place of the real ones: `bilm` says how it was started.
+# Stand-ins for the real programs: `bilm` prints its TF_CONFIG and arguments.
 PROGRAMS = {
     "bilm": f"""#!{sys.executable}
 import json, os, sys
@@ -34,7 +34,7 @@ COMMAND = ["train", "--save_dir", "model", "--vocab_file", "vocab.txt", "--train
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a script with the programs above; gives what `bilm` was started with."""
+    """Runs a script with the programs above; returns what each `bilm` printed."""
     (tmp_path / "bin").mkdir()
     for name, text in PROGRAMS.items():
         (tmp_path / "bin" / name).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The pretrained model: what it refuses, its odd inputs, models of one direction, kept states."""
+"""The pretrained model: errors, unusual inputs, models of one direction, stateful models."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_empty_batch(of_characters, of_words, time):
 
 
 def test_rows_without_any_token(of_characters):
-    """Not even a begin and an end: no tokens, zeros."""
+    """Rows without even BOS and EOS have no tokens and give zeros."""
     result = of_characters(np.zeros((2, 4, WIDTH), np.int32))
     assert result["lengths"].numpy().tolist() == [0, 0]
     assert not result["mask"].numpy().any()
@@ -174,7 +174,7 @@ def test_options_as_a_dict_or_read(characters, of_characters):
 
 @pytest.mark.parametrize("kind", ["one_direction", "one_direction_one_layer_words"])
 def test_one_direction(tmp_path, kind):
-    """The last axis holds the forward direction alone; reading does not go back."""
+    """The last axis holds only the forward direction; later words do not change earlier vectors."""
     made = write_small_model(tmp_path, kind, seed=6)
     options, weights, files = made.options, made.weights, made.files
     is_words = "char_cnn" not in options
@@ -228,7 +228,7 @@ def test_a_model_without_states_has_none_to_reset(of_words):
 
 
 def test_a_model_from_its_configuration(words, of_words):
-    """The weights are not in it: whoever loads sets them."""
+    """The configuration does not contain the weights; they are set separately."""
     config = of_words.get_config()
     assert json.loads(json.dumps(config["options_file"])) == of_words.options.inference_dict()
     copy = BidirectionalLanguageModel.from_config(config)

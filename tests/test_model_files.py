@@ -1,4 +1,4 @@
-"""The files that models come in: folders, ZIP files, pairs, checkpoints; and what is not one."""
+"""Model sources: folders, ZIP files, pairs, checkpoints; and errors for anything else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORDS = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
 
 
 def write(folder, kind="as_published", weights="model.hdf5", options="options.json"):
-    """Write a model folder; return what tells the model, read as a pair of files."""
+    """Write a model folder; return the fingerprint of a character model, "" for a word model."""
     values = oracle.random_weights(oracle.MODELS[kind], seed=5)
     made = oracle.write_model(folder, oracle.MODELS[kind], values)
     for old, new in zip(made, (options, weights), strict=True):
@@ -81,7 +81,7 @@ def test_options_of_the_dump_stand_above_those_of_the_training(tmp_path):
     write(tmp_path, weights="weights.hdf5", options="weights.options.json")
     (tmp_path / "options.json").write_text("{}", encoding="utf-8")
     assert ELMo.from_pretrained(tmp_path).n_layers == 3
-    # Without them the others count, and these say nothing.
+    # Without weights.options.json, options.json is used, which is empty.
     os.remove(tmp_path / "weights.options.json")
     assert "options.json: lstm is missing; it must be a JSON object" in message_of(tmp_path)
 
@@ -105,7 +105,7 @@ def test_a_model_of_words_finds_its_vocabulary(tmp_path, name, packed):
 def test_an_hdf5_file_has_its_options_beside_it(tmp_path):
     expected = write(tmp_path, weights="a.hdf5", options="a.options.json")
     assert_same(tmp_path / "a.hdf5", expected)
-    # These are of the other file.
+    # a.options.json belongs to the other file.
     shutil.copy(tmp_path / "a.hdf5", tmp_path / "b.hdf5")
     message = message_of(tmp_path / "b.hdf5")
     assert message == f"{tmp_path}: options.json must be next to b.hdf5; there is none."
@@ -153,7 +153,7 @@ def test_a_folder_with_weights_and_checkpoints(golden, tmp_path):
     assert_same(tmp_path / "run", expected)
 
 
-# What is no model
+# Not a model
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Occurrences of words: drawn from a text, encoded, kept in files, searched."""
+"""Occurrences of words: sampling from a text, encoding, files, and search."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def other_elmo(tmp_path_factory):
 
 @pytest.fixture
 def plane():
-    """Occurrences in a plane, whose directions can be read off; layer 1 is layer 0 turned round."""
+    """Occurrences with vectors in a plane, so angles are easy to see; layer 1 is minus layer 0."""
     sentences = [line.split() for line in ("a bank b", "c Bank d", "e bank f", "g shore h", "bank")]
     positions = [(0, 1), (1, 1), (2, 1), (3, 1), (4, 0)]
     # Their mean is (1, 1).
@@ -98,7 +98,7 @@ def test_a_query_without_one_marked_token(text, found):
     assert str(error.value) == message
 
 
-# Drawing
+# Sampling
 
 
 def test_all_uses_of_words_in_the_order_of_the_text():
@@ -142,7 +142,7 @@ def test_all_words_without_numbers_and_marks():
 
 
 def test_each_use_is_as_likely_to_be_drawn():
-    """2,000 draws of 5 of 20 uses: each comes 500 times, give or take four deviations."""
+    """In 2,000 draws of 5 out of 20, each use comes 500 times, within four standard deviations."""
     lines = [f"{k} bank" for k in range(20)]
     drawn = Counter(
         int(sentence[0])
@@ -307,7 +307,7 @@ def test_a_file_has_what_was_done_and_is_continued(elmo, tmp_path, stop):
 
 
 class Interrupted:
-    """A model that is interrupted before its first sentence is done."""
+    """A model that is interrupted before it has encoded a sentence."""
 
     n_layers, dim = 2, 3
 
@@ -325,7 +325,7 @@ def test_nothing_is_written_if_nothing_was_done(tmp_path):
 
 
 def test_vectors_that_are_not_finite(tmp_path):
-    # A file with such numbers is refused when it is read.
+    # Nothing is written, since reading a file with such numbers raises an error.
     damaged = ELMo.from_pretrained(write_small_model(tmp_path, "as_published").files)
     kernel = damaged.network.stacks[0].weights[0]
     kernel.assign(kernel * np.float32("nan"))
@@ -393,7 +393,7 @@ def test_what_is_saved_is_loaded(saved):
 
 
 def write_changed(path, **changes):
-    """Write the file anew with other arrays; None leaves one out."""
+    """Rewrite the file with changed arrays; None removes an array."""
     with np.load(path) as arrays:
         contents = dict(arrays)
     for name, change in changes.items():
@@ -439,7 +439,7 @@ def test_a_file_of_another_kind(tmp_path, content):
 
 
 def test_a_damaged_file(saved):
-    """Cut off anywhere it is refused; with a byte changed it is refused, or loads as it was."""
+    """A truncated file raises an error; a file with a flipped bit does too, or loads unchanged."""
     made, path = saved
     whole = path.read_bytes()
     for end in range(0, len(whole), 37):
@@ -459,7 +459,7 @@ def test_a_damaged_file(saved):
         np.testing.assert_array_equal(read.positions, made.positions)
 
 
-# What an object of them says
+# Contexts, layers and neighbours
 
 
 def test_words_and_their_contexts(plane):
@@ -543,7 +543,7 @@ def test_neighbours_of_a_query_from_elsewhere(plane):
     found = plane.neighbours(query, n=1, layer=0)
     assert [number for _, number in found.same_word] == [3]
     assert found.other_words == [(pytest.approx(1.0), 0)]
-    # Layer 1 is turned round, and its mean is (-1, -1): the query lies at (10, 2) from there.
+    # Layer 1 is negated, with mean (-1, -1): relative to it, the query is (10, 2).
     found = plane.neighbours(query, n=1, layer=1)
     assert found.other_words == [(pytest.approx(12 / np.sqrt(2 * 104)), 4)]
     unknown = Occurrences([("harbour",)], np.array([(0, 0)]), vectors)
@@ -552,7 +552,7 @@ def test_neighbours_of_a_query_from_elsewhere(plane):
 
 
 def test_equal_vectors_have_a_cosine_of_one():
-    """Layer 0 knows no context; rounding errors are no directions."""
+    """Layer 0 does not depend on context, and its rounding errors are not taken for directions."""
     sentences = [line.split() for line in ("a bank b", "c bank d", "e bank f")]
     positions = np.array([(0, 1), (1, 1), (2, 1)])
     vectors = np.full((3, 1, 4), 0.1, np.float32) * np.array([1, 1 + 1e-7, 1 - 1e-7])[:, None, None]
@@ -569,10 +569,10 @@ def test_neighbours_are_in_other_sentences_and_contexts():
     positions = np.array([(0, 1), (0, 4), (1, 1), (2, 2), (3, 1), (4, 1)])
     vectors = np.random.default_rng(0).normal(size=(6, 1, 3)).astype(np.float32)
     occurrences = Occurrences(sentences, positions, vectors)
-    # 1 is in the same sentence; 2 and 3 have the words beside them in common with it.
+    # 1 is in the same sentence; 2 and 3 have the same adjacent words.
     found = occurrences.neighbours(0, n=6)
     assert len(found.same_word) == 1 and found.same_word[0][1] in (4, 5)
-    # A sentence that is in the text is not a neighbour of itself when it is typed.
+    # A query that is also a sentence of the text is not its own neighbour.
     query = Occurrences([("my", "bank")], np.array([(0, 1)]), vectors[:1])
     found = occurrences.neighbours(query, n=6)
     assert not {4, 5} & {number for _, number in found.same_word}

@@ -1,4 +1,4 @@
-"""Adagrad, Adam and Muon against the formulas: sparse gradients, the bound; schedules."""
+"""Adagrad, Adam and Muon against the formulas, with sparse gradients and clipping; schedules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def variables(seed=0):
 
 
 def gradients(seed):
-    """Gradients as the program gets them, the table's with repeated rows, and dense ones."""
+    """Gradients as in training, sparse with repeated rows for the table, and all of them dense."""
     random = np.random.default_rng(seed)
     values = random.normal(size=(len(ROWS), 3)).astype(np.float32)
     dense = {name: random.normal(size=SHAPES[name]) for name in ("matrix", "bias")}
@@ -44,7 +44,7 @@ def accumulators_of(optimizer):
 
 
 def in_graph(optimizer, names):
-    """The step as the program runs it, where indices are not known beforehand."""
+    """The update in a graph, as in training: the indices are not known when tracing."""
 
     @tf.function(autograph=False)
     def apply(given):
@@ -110,7 +110,7 @@ def test_gradients_of_zeros_change_nothing():
 
 
 def test_a_table_with_a_sparse_and_a_dense_gradient():
-    """A tied table is looked up and multiplied with: the tape adds both."""
+    """A tied table is used in a lookup and in a matmul, and the tape adds both gradients."""
     trained = variables()
     table = trained["table"]
     hidden = np.random.default_rng(3).normal(size=(2, 3)).astype(np.float32)
@@ -187,7 +187,7 @@ def test_adam_for_dense_weights_and_adagrad_for_rows():
 
 
 def near_orthogonal(matrix):
-    """The iteration of Jordan et al. (2024), which acts on singular values alone, and the scale of
+    """The iteration of Jordan et al. (2024), applied to the singular values, with the scale of
     Liu et al. (2025)."""
     u, s, v = np.linalg.svd(matrix, full_matrices=False)
     s = s / np.linalg.norm(s)
@@ -209,7 +209,7 @@ def test_the_orthogonal_matrix_in_bfloat16():
     matrix = np.random.default_rng(4).normal(size=(6, 9)).astype(np.float32)
     result = orthogonal(tf.constant(matrix), precision="bfloat16").numpy()
     np.testing.assert_allclose(result, near_orthogonal(matrix), atol=0.02)
-    assert np.abs(result - near_orthogonal(matrix)).max() > 1e-4  # it is rounded
+    assert np.abs(result - near_orthogonal(matrix)).max() > 1e-4  # bfloat16 rounds
 
 
 def test_each_block_is_a_matrix_of_its_own():
@@ -253,7 +253,7 @@ def test_muon_for_matrices_beside_adam_and_adagrad():
 
 
 def test_muon_trains_the_kernels_of_the_lstms():
-    """A kernel has the input's rows above the state's, and the gates side by side."""
+    """In a kernel, the input's rows are above the state's, and the gates are side by side."""
     for kind in ("as_published", "no_lstm_projection_tight_clips", "one_direction_one_layer_words"):
         options = small_options(kind)
         table = LanguageModel(options, seed=1).weight_table()

@@ -1,4 +1,4 @@
-"""options.json: what is read, what is filled in, what is refused, what is written."""
+"""options.json: reading, defaults, errors, and writing."""
 
 from __future__ import annotations
 

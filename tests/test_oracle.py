@@ -1,4 +1,4 @@
-"""The NumPy formulas equal what the original program recorded, and their own derivatives."""
+"""The NumPy formulas agree with the original's recorded results and with TensorFlow's softmax."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_sampled_softmax_is_tensorflows():
 
 
 def check_expected_counts(samples, sample_counts, targets, target_counts, n_tokens):
-    """Some number of draws explains every count."""
+    """One number of draws explains all expected counts."""
     assert len(set(samples)) == len(samples)
     p = oracle.log_uniform_probability(np.arange(n_tokens), n_tokens)
     assert p.sum() == pytest.approx(1) and (np.diff(p) < 0).all()

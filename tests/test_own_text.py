@@ -1,4 +1,4 @@
-"""Text of one's own: subclasses of the data sets, and objects with `iter_batches` alone."""
+"""User-defined data: subclasses of the data sets, and objects with only `iter_batches`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ShortBoth(ShortSentences, BidirectionalLMDataset):
 
 
 class Uppermost(LMDataset):
-    """Changes the batches: every word is the last one of the vocabulary."""
+    """Replaces every word in the batches by the last word of the vocabulary."""
 
     def iter_batches(self, batch_size, num_steps):
         for batch in super().iter_batches(batch_size, num_steps):
@@ -53,7 +53,7 @@ class Uppermost(LMDataset):
 
 @pytest.fixture
 def short(tmp_path):
-    """(kind, test) -> the data set that leaves sentences out, and that of text without them."""
+    """(kind, test) -> a data set that skips long sentences, and one of a text without them."""
     shards = random_shards(4, 3)
     vocab = small_vocabulary(tmp_path)
     for name in ("all", "short"):
@@ -175,7 +175,7 @@ def test_a_vocabulary_without_unk_is_refused_for_training(tmp_path):
                 kind(pattern, vocab)
 
 
-# Which method decides
+# Which method is used
 
 
 class Base:
@@ -248,7 +248,7 @@ def test_an_object_that_gives_nothing():
 
 @pytest.fixture(scope="module")
 def short_corpus(corpus, tmp_path_factory):
-    """The folder of the same text without long sentences."""
+    """A folder with the same text without long sentences."""
     folder = tmp_path_factory.mktemp("short")
     for path in corpus.folder.glob("*.txt"):
         lines = path.read_text("utf-8").split("\n")

@@ -1,4 +1,4 @@
-"""What a fresh install gives: the requirements, the version, and a command that answers at once."""
+"""A fresh install: the requirements, the version, and a command that starts quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed sentences: each direction reads its words in its order, and they come out whole."""
+"""Packed sentences: the order of each direction, and unpacking the layers of a sentence."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_what_each_direction_reads(n_rows):
 
 
 def test_layers_of_a_sentence():
-    packed = PackedSentences.pack(np.array([2, 3]), 1)  # the longer one lies first
+    packed = PackedSentences.pack(np.array([2, 3]), 1)  # the longer one comes first
     steps = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
     tokens = np.float32([[7], [8]])
     outputs = [[steps, 10 * steps], [-steps, -10 * steps]]
     expected = [[[7, 7], [8, 8]], [[3, -4], [4, -3]], [[30, -40], [40, -30]]]
-    # In one part; in two, of four steps and one, between which the sentence is cut; in three.
+    # One part; two parts, of four steps and one, which split the sentence; three parts.
     for n_steps in (5, 4, 2):
         parts = [
             [[layer[first : first + n_steps] for layer in layers] for layers in outputs]

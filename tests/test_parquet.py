@@ -1,4 +1,4 @@
-"""`bilm embed` to Parquet: what is in the file, who reads it, and what is refused."""
+"""`bilm embed` to Parquet: the contents of the file, programs that read it, and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def embedded(*flags, **files):
 
 
 def arrays(column, dim=16):
-    """The vectors of each row of a column of lists."""
+    """The vectors in each row of a list column."""
     return [np.array(row, np.float64).reshape(-1, dim) for row in column.to_pylist()]
 
 
@@ -40,7 +40,7 @@ def assert_rows(found, expected, atol=1e-6):
         np.testing.assert_allclose(row, wanted.reshape(-1, 16), atol=atol)
 
 
-# What is in the file
+# Contents
 
 
 @pytest.mark.parametrize("flag", ["--layer=1", "none"])
@@ -92,7 +92,7 @@ def test_a_text_without_lines(place):
     assert table.num_rows == 0 and table.column_names == ["id", "text", "vectors"]
 
 
-# Who reads it
+# Programs that read it
 
 
 KINDS = {
@@ -105,7 +105,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def files(published, tmp_path_factory):
-    """Files of each kind, and what pyarrow reads in them."""
+    """A folder with a file of each kind, and the tables that pyarrow reads from them."""
     folder = tmp_path_factory.mktemp("kinds")
     write_lines(LINES, folder / "text.txt")
     for name, settings in KINDS.items():
@@ -157,7 +157,7 @@ def test_polars(files):
     assert polars.read_parquet(folder / "pooled.parquet")["vectors"].to_numpy().shape == (6, 16)
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.parametrize(

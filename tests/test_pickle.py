@@ -21,7 +21,7 @@ TEXT = ["the cat sees a bird .", "", "a dog", "ünïcödé 猫 w5 ."]
 
 
 def elmo_of(kind, folder):
-    """A model of a kind, whose files are in a folder."""
+    """A model of the given kind, with its files in `folder`."""
     made = write_small_model(folder, "words" if kind == "words" else "as_published")
     words = ["<S>", "</S>", "<UNK>", "the", "bird", *(f"w{n}" for n in range(32))]
     (folder / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
@@ -59,7 +59,7 @@ def test_a_model_needs_none_of_its_files(tmp_path, kind):
         assert copied.fingerprint() == elmo.fingerprint()
         assert (copied.options, copied.dim, copied.n_layers) == (elmo.options, 16, 3)
         assert (copied.corpus.window_tokens, copied.corpus.chunk_tokens) == (20, 8)
-    # A copy has variables of its own.
+    # A copy has its own variables.
     copied.network.stacks[0].weights[0].assign(0 * copied.network.stacks[0].weights[0])
     assert copied.fingerprint() != elmo.fingerprint()
     assert_alike(elmo.encode(TEXT, "all"), expected)
@@ -89,7 +89,7 @@ def test_a_predictor(predictor):
 def test_models_in_another_process(tmp_path, predictor):
     elmo = elmo_of("characters", tmp_path / "model")
     shutil.rmtree(tmp_path / "model")
-    # A pool of multiprocessing would wait for ever for a process that cannot begin.
+    # `multiprocessing.Pool` would wait forever for a process that fails to start.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         vectors = pool.submit(elmo.encode, TEXT, "all").result(timeout=120)
         score = pool.submit(predictor.score, ["the small dog"]).result(timeout=120)[0]

@@ -1,4 +1,4 @@
-"""Pictures of occurrences: what is in them, and the forms they are written in."""
+"""Pictures of occurrences: their contents and file formats."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_colours_show_labels_clusters_or_words(projected, tmp_path):
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
     assert names == ["river side (10)", "money loan (4)", "unlabelled (2)"]
-    # Clusters are drawn where there are no labels.
+    # Clusters are only drawn if there are no labels.
     plain = replace(clustered, labels=None)
     assert dots(draw(plain, projection), GREY) == 4
     some = replace(occurrences, labels=["river"] * 8 + [""] * 8)
@@ -148,7 +148,7 @@ def test_the_data_of_a_page(projected, tmp_path):
     assert [kind["style"] for kind in data["kinds"]] == [0, 1] and data["what"] == "labels"
     assert data["rows"][0] == [1, "birch muddy", "bank", "birch ."]
     assert len(data["panels"]) == 2
-    # Coordinates fill a square.
+    # Coordinates are scaled to 0 to 1000.
     points = np.array(data["panels"][0]["points"]).reshape(16, 2)
     assert points.min() == 0 and points.max() == 1000
 
@@ -212,7 +212,7 @@ def test_arguments_that_do_not_fit(projected, tmp_path):
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_a_character_without_a_font_is_an_error(projected, tmp_path, ending):
     path = tmp_path / f"picture.{ending}"
-    # A private character, which no font of an ordinary machine has.
+    # A private-use character, which is in no common font.
     with pytest.raises(
         InputError,
         match=r"fonts must have all .* \(U\+F0F8E\): install Noto",
@@ -222,7 +222,7 @@ def test_a_character_without_a_font_is_an_error(projected, tmp_path, ending):
     with pytest.raises(InputError, match="and 3 more: install Noto"):
         write_picture(path, *projected, title=many)
     assert not path.exists()
-    # A page uses the reader's fonts.
+    # A page uses the browser's fonts.
     write_picture(tmp_path / "page.html", *projected, title="bank \U000f0f8e")
 
 

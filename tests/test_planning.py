@@ -1,4 +1,4 @@
-"""How long a run is: by the size of the text, or by a budget of time."""
+"""The length of a run, chosen from the size of the text or a time budget."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_is_not_a_duration(text):
         (1_000_000, {"n_epochs": 2}, 2, 0.0),
         (1_000_000, {"n_steps": 4500}, None, 0.0),  # 2.9 passes
         (1_000_000, {"n_epochs": 2, "dropout": 0.3}, 2, 0.3),
-        (64_000, {"n_steps": 500}, None, 0.1),  # of 640 tokens: five passes
+        (64_000, {"n_steps": 500}, None, 0.1),  # 640 tokens each: five passes
     ],
 )
 def test_passes_and_dropout_by_the_size_of_the_text(n_tokens, given, passes, dropout):
@@ -68,8 +68,8 @@ def test_the_original_recipe_leaves_nothing_open():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """While speed is measured, a step takes a second, and compiling another, on any machine: of a
-    minute 48 seconds are left for steps, less what else was done before."""
+    """A fake clock for measuring speed: each step and each compilation takes one second, so at
+    most 48 seconds of a minute remain for training steps."""
     seconds = itertools.count().__next__
     monkeypatch.setattr("bilm.training.planning.time", SimpleNamespace(monotonic=seconds))
 

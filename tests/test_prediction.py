@@ -41,7 +41,7 @@ def predictor(model):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A model of both directions, and its predictor, that tests share."""
+    """A bidirectional model and its predictor, shared by the tests."""
     kind, changes = KINDS["one_layer_tied"]
     made = Model(tmp_path_factory.mktemp("scored") / "small", kind, **changes)
     return made, Predictor.from_pretrained(made.folder)
@@ -94,7 +94,7 @@ def test_words_of_each_place(model, predictor, directions, prior):
             predictor.substitutes(SENTENCES, "all", directions=directions)
         return
     counted = {None: range(model.n_directions), "forward": [0], "backward": [1]}[directions]
-    # By default p(word) is counted once.
+    # By default, p(word) counts once, not once per direction.
     used = len(counted) - 1 if prior is None else prior
     sentences = [SENTENCES[0], SENTENCES[3], SENTENCES[2], SENTENCES[7]]
     found = predictor.substitutes(sentences, "all", n=5, directions=directions, prior=prior)
@@ -118,7 +118,7 @@ def test_what_stands_in_a_place_is_not_read_for_it(small):
     _, predictor = small
     (gap,), (other,) = predictor.substitutes(["the cat ___ a dog", "the cat sees a dog"], [2])
     assert gap.words == other.words
-    # Two rows of one batch: the order of a sum may depend on the row.
+    # The summation order may differ between rows of a batch.
     np.testing.assert_allclose(gap.log_probabilities, other.log_probabilities, 1e-5, 1e-6)
     assert (gap.of_token, gap.rank) == (None, None) != (other.of_token, other.rank)
     two = predictor.substitutes([["___", "cat", "___"]])[0]
@@ -133,7 +133,7 @@ def test_all_words_when_more_are_asked_for(small):
 
 
 def test_batches_change_nothing(small):
-    """Whatever sentences stand together, and however a long one is cut."""
+    """Results do not depend on batching or on how a long sentence is split."""
     made, predictor = small
     sentences = random_sentences(8, [1, 5, 2, 14, 0, 8])
     expected = predictor.score(sentences)
@@ -156,7 +156,7 @@ def test_batches_change_nothing(small):
 
 
 def test_scores_from_several_threads(small):
-    """A long sentence is computed in chunks, each from the states after the one before it."""
+    """A long sentence is computed in chunks; each starts from the states after the last one."""
     made, predictor = small
     texts = [random_sentences(seed, [20, 3, 25]) for seed in range(4)]
     expected = [predictor.score(text) for text in texts]
@@ -228,7 +228,7 @@ def test_totals_are_what_test_measures(model, predictor, tmp_path):
     np.testing.assert_allclose(np.negative(totals), measured.losses, 1e-5)
 
 
-# Where the model is from
+# Model sources
 
 
 def test_weights_that_hold_the_softmax(model, predictor, tmp_path):
@@ -269,7 +269,7 @@ def test_other_readers_pass_the_softmax_over(small, tmp_path):
 
 
 def test_the_vocabulary_that_counts(small, tmp_path):
-    """The one in the weights, else vocab.txt beside them; one that is named has its words."""
+    """The one in the weights or else vocab.txt counts; a given file must have the same words."""
     made, _ = small
     weights = tmp_path / "model.hdf5"
     bilm.dump_weights(made.folder, weights, with_softmax=True)
@@ -296,7 +296,7 @@ def test_the_vocabulary_that_counts(small, tmp_path):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """A model whose softmax is in a file of its own, as AllenNLP's are, and its `Model`."""
+    """A model whose softmax is in a separate file, as AllenNLP publishes it, and its `Model`."""
     folder = tmp_path_factory.mktemp("published")
     kind, changes = KINDS["characters"]
     made = Model(folder / "run", kind, **changes)
@@ -320,13 +320,13 @@ def test_a_softmax_in_a_file_of_its_own(published, tmp_path, caplog):
     softmax, words = folder / "softmax.hdf5", made.folder / "vocab.txt"
     assert_scores(Predictor.from_pretrained(pair, softmax_file=softmax, vocab_file=words), made)
     assert not caplog.messages
-    # Next to the weights, under the published names, it is found.
+    # Next to the weights, the softmax is found by its published name.
     for name, source in (("elmo_options.json", pair[0]), ("elmo_weights.hdf5", pair[1]),
                          ("elmo_softmax_weights.hdf5", softmax), ("vocab.txt", words)):  # fmt: skip
         shutil.copy(source, tmp_path / name)
     assert_scores(Predictor.from_pretrained(tmp_path), made)
     Predictor.from_pretrained(tmp_path / "elmo_weights.hdf5")
-    bilm.ELMo.from_pretrained(tmp_path)  # which has no use for it
+    bilm.ELMo.from_pretrained(tmp_path)  # ignores the softmax
 
 
 def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):

@@ -39,7 +39,7 @@ def loaded(made):
 
 @pytest.fixture
 def place(made, loaded, tmp_path, monkeypatch):
-    """A folder to work in, with a text and the model as `model`; the same, loaded."""
+    """Change to a folder with a text and the model as `model`; return the loaded model."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").symlink_to(made.folder)
     Path("text.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
@@ -47,7 +47,7 @@ def place(made, loaded, tmp_path, monkeypatch):
 
 
 def run(capsys, *arguments):
-    """What a command prints, and what it notes on standard error."""
+    """Run a command; return its standard output and standard error."""
     capsys.readouterr()
     assert main(list(arguments)) == 0
     return capsys.readouterr()
@@ -231,7 +231,7 @@ def test_usage(place, capsys):
 
 def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):
     shutil.copytree("model", "copy")
-    Path("model").unlink()  # which the tests share
+    Path("model").unlink()  # a link to the shared model
     Path("copy").rename("model")
     Path("model", "vocab.txt").rename("words.txt")
     said = run(capsys, "dump", "--save_dir", "model", "--outfile", "bare.hdf5").err

@@ -46,7 +46,7 @@ def command(folder, *more, train="train.tsv", test="test.tsv"):
 
 @pytest.mark.slow
 def test_a_table_a_file_and_a_picture(folder, tmp_path, capsys, monkeypatch):
-    """Stopped after some cells, it goes on with the others."""
+    """An interrupted probe continues with the remaining cells."""
     out, picture = str(tmp_path / "result.json"), str(tmp_path / "result.svg")
     flags = ["--sizes", "2,all", "--seeds", "1", "--no_control", "--out", out]
     flags += ["--static", str(folder / "vectors.txt"), "--picture", picture]
@@ -81,7 +81,7 @@ def test_a_table_a_file_and_a_picture(folder, tmp_path, capsys, monkeypatch):
     assert "3 sentences, 16 labelled tokens, 2 labels" in done.err
     assert "100.0% of the labelled test tokens have a vector" in done.err
     assert (tmp_path / "result.svg").read_text(encoding="utf-8").startswith("<?xml")
-    # All of it is in the file; other settings are not.
+    # The file is complete for these settings, but not for others.
     assert "would be overwritten" in input_error(command(folder, *flags), capsys)
     assert main(command(folder, *flags[:-2])) == 0
     assert capsys.readouterr().out == done.out
@@ -103,7 +103,7 @@ def test_senses(folder, tmp_path, capsys):
     assert lines[1].split() == ["all", "several", "senses", "by", "sense"]
     # "two" is the sense of one use.
     assert lines[2].split() == ["first", "sense", "66.7", "66.7", "50.0"]
-    # Each use is its own neighbour; at layer 0 all are alike.
+    # Each use is its own neighbour; at layer 0 all vectors are equal.
     assert lines[3].split() == ["layer", "0", "66.7", "66.7", "50.0"]
     assert lines[4].split() == ["layer", "1", "100.0", "100.0", "100.0"]
     assert [line.split()[0] for line in lines[5:8]] == ["layer", "layers", "context"]
@@ -122,7 +122,7 @@ def test_senses_by_prior(folder, tmp_path, capsys):
     flags += ["--out", str(out)]
     assert main(command(folder, *flags, train="uses.txt", test="uses.txt")) == 0
     lines = capsys.readouterr().out.splitlines()
-    # Without the cosine, each word has its most frequent sense.
+    # Without the cosine, each word gets its most frequent sense.
     assert lines[1].split()[-1] == "parameter" and lines[2].split()[-1] == "-"
     assert {tuple(line.split()[-4:]) for line in lines[3:]} == {("66.7", "66.7", "50.0", "0")}
     settings = json.loads(out.read_text(encoding="utf-8"))["settings"]

@@ -1,4 +1,4 @@
-"""Probes on vectors of which it is known what they know."""
+"""Probes on synthetic vectors with known contents."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ N_WORDS, DIM, STEPS = 12, 12, 120
 
 
 def occurrences(n_sentences, seed, labels=("A", "B", "B")):
-    """Sentences of five words; layer 0 is the word, layer 1 knows the label, layer 2 nothing.
+    """Sentences of five words; layer 0 encodes the word, layer 1 the label, layer 2 nothing.
 
-    A label is drawn for each occurrence, whatever its word.
+    Labels are independent of the words.
     """
     rng = np.random.default_rng(seed)
     n = 5 * n_sentences
@@ -42,7 +42,7 @@ def occurrences(n_sentences, seed, labels=("A", "B", "B")):
     return Occurrences(sentences, positions, vectors.astype(np.float32), chosen.tolist())
 
 
-# Of all words but w0, of another size than the model's.
+# Vectors of all words except w0, with another dimension than the model's.
 STATIC = StaticVectors([f"w{number}" for number in range(1, 12)], np.eye(11, dtype=np.float32))
 
 
@@ -71,7 +71,7 @@ def test_the_layer_that_knows_the_label_is_found(texts, cells):
     by_key = {cell.key: cell for cell in cells}
     share = texts[1].labels.count("B") / len(texts[1])
     assert by_key["majority", None, 0].accuracy == pytest.approx(share)
-    # F1 of B, and 0 of A.
+    # The mean of F1 for B and 0 for A.
     assert by_key["majority", None, 0].macro_f1 == pytest.approx(share / (1 + share))
     assert by_key["layer 1", None, 0].accuracy > 0.99
     assert by_key["layer 1", None, 0].macro_f1 > 0.99
@@ -104,9 +104,9 @@ def test_the_most_frequent_label_of_each_word():
         train, test, ProbeSettings(seeds=(0,), min_steps=2, control=False)
     )}  # fmt: skip
     assert found["majority"].accuracy == pytest.approx(2 / 6)
-    # Right: a X, b Y, A Z, d X (X is the most frequent of all).
+    # Correct: a X, b Y, A Z, d X (X is the most frequent label overall).
     assert found["word's majority"].accuracy == pytest.approx(4 / 6)
-    # F1: X 2 right of 2 and 4 answers; Y 1, 2, 1; Z 1, 1, 1; new never.
+    # Correct, gold, predicted: X 2, 2, 4; Y 1, 2, 1; Z 1, 1, 1; "new" is never predicted.
     assert found["word's majority"].macro_f1 == pytest.approx((4 / 6 + 2 / 3 + 1 + 0) / 4)
     assert found["layer 0"].control_accuracy is None
 
@@ -121,7 +121,7 @@ def test_what_is_done_is_not_done_again(texts, cells):
 
 @pytest.mark.parametrize("layers", [None, 2])
 def test_the_probe_is_a_logistic_regression(layers):
-    """Of one layer: scikit-learn's; a mix of twice the same layer is no other."""
+    """One layer gives scikit-learn's results, and so does a mix of the same layer twice."""
     linear = pytest.importorskip("sklearn.linear_model")
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(300, 4)).astype(np.float32) * (1, 10, 0.1, 1) + 5
@@ -223,7 +223,7 @@ def test_pictures(tmp_path, cells):
     drawn = (tmp_path / "two.svg").read_text(encoding="utf-8")
     for text in ("training sentences", "accuracy, %", "weight in the mix", "layer 2", "static"):
         assert text in drawn
-    # The labels of the axis: both sizes.
+    # Both sizes are on the axis.
     assert ">20</text>" in drawn and ">80</text>" in drawn
     one = probe_chart([cell for cell in cells if cell.size is None], 80)
     save_picture(one, tmp_path / "one.png")

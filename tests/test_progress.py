@@ -1,4 +1,4 @@
-"""What a long job shows of its progress."""
+"""The progress display of long jobs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bilm.training import Perplexity, TrainingProgress
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Clock:
-    """Seconds that are set."""
+    """A clock that tests set by hand."""
 
     now = 0.0
 
@@ -96,13 +96,13 @@ def test_a_terminal_is_left_as_it_was(clock, monkeypatch, capsys):
     shown = terminal.getvalue()
     assert "step 1/100  a long line" in shown and "…" in shown
     assert "[a line] that stays\n" in shown
-    # The cursor that was hidden is shown again.
+    # The hidden cursor is shown again.
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     assert capsys.readouterr().out == ""
 
 
 def test_many_updates_of_a_finished_step_are_few_lines(log, clock):
-    """As for a text of empty lines: no tokens are all of its tokens."""
+    """As with a text of empty lines, where 0 of 0 tokens are done."""
     with ProgressDisplay(log, clock) as display:
         for number in range(20_000):
             clock.now = number / 1000
@@ -114,7 +114,7 @@ def test_many_updates_of_a_finished_step_are_few_lines(log, clock):
 
 
 def last_line(terminal: Terminal) -> str:
-    """What the terminal shows of the progress at the end, without its colours."""
+    """The last progress line on the terminal, without colours."""
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
     return re.split(r"[\r\n]+", shown.strip())[-1].strip()
 
@@ -187,7 +187,7 @@ def test_training_is_measured_from_the_second_event(log, clock):
 
 
 def test_a_held_out_step_is_counted_as_in_the_log_and_in_checkpoints(log, clock):
-    """After another batch size, the steps of the run are counted in the new batches."""
+    """After a change of batch size, the held-out line has `global_step`, not the run's `step`."""
     with ProgressDisplay(log, clock) as display:
         training_display(display, sampled=False)(
             TrainingProgress(

@@ -39,7 +39,7 @@ def page(driver, path):
 
 
 def shown(page):
-    """The number of dots that are not faint, by their fill, in each panel."""
+    """The number of dots that are not faded, by colour, for each panel."""
     return page.script(
         """[...document.querySelectorAll('.panel')].map(panel => {
             const counts = {};
@@ -61,7 +61,7 @@ def test_the_page_loads_without_complaints_and_without_a_network(page, path):
     assert [text.partition(":")[0] for text in page.texts("figcaption")] == ["layer 1", "layer 2"]
     assert shown(page) == [MONEY | RIVER] * 2
     assert page.texts(".legend button") == ["money 8", "river 8"]
-    # Typical sentences are there before anything is selected.
+    # Typical sentences are shown before anything is selected.
     assert page.texts("#typical h3") == ["money 8 of 16, 50%", "river 8 of 16, 50%"]
     assert len(page.texts("#typical li")) == 6 and page.texts(FOUND) == []
 
@@ -109,7 +109,7 @@ def test_a_rectangle_selects_the_same_occurrences_in_all_panels(page):
     left, top, width, height = page.box("figure:first-child .panel")
     page.drag((left + width / 2, top + 2), (left + width - 2, top + height - 2))
     assert shown(page) == ([RIVER] * 2 if first == [MONEY] * 2 else [MONEY] * 2)
-    # A click takes the rectangle away.
+    # A click removes the selection rectangle.
     page.drag((left + 5, top + 5), (left + 5, top + 5))
     assert shown(page) == [MONEY | RIVER] * 2
     assert page.complaints() == []

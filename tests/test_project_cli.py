@@ -94,7 +94,7 @@ def test_clusters_of_senses_are_drawn(place, capsys):
     assert main(["project", "--occurrences", "bank.npz", "--out", "bank.svg"]) == 0
     svg = Path("bank.svg").read_text(encoding="utf-8")
     assert all(f">{name} (8)<" in svg for name in names)
-    # Without `bilm senses` the word is clustered here, and with --colour word it is not.
+    # Without clusters from `bilm senses`, the word is clustered here, except with --colour word.
     two_senses(labels=False).save("new.npz")
     assert main(["project", "--occurrences", "new.npz", "--out", "new.svg"]) == 0
     assert all(f">{name} (8)<" in Path("new.svg").read_text("utf-8") for name in names)

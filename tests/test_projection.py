@@ -1,4 +1,4 @@
-"""Occurrences in two dimensions, and their neighbours in all of them."""
+"""Projection of occurrences to two dimensions."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ STRANGE = (
     "[a]", "a\tb",
 )  # fmt: skip
 
-# Any Unicode, lone surrogates and control characters among it.
+# Any Unicode, including lone surrogates and control characters.
 texts = st.one_of(st.text(st.characters(), max_size=12), st.sampled_from(STRANGE))
 tokens = texts.filter(lambda text: text.split() == [text])
 sentences = st.lists(tokens, max_size=6)
 
 
 def utf8(word):
-    """A word as its bytes have it: lone surrogates have none."""
+    """A word without its lone surrogates, which have no bytes in UTF-8."""
     return word.encode("utf-8", "ignore").decode("utf-8")
 
 
@@ -41,7 +41,7 @@ def utf8(word):
 @given(st.lists(texts, min_size=1, max_size=5), st.integers(3, 60))
 def test_characters_are_those_of_the_formulas(words, width):
     ids = encode_words(words, width)
-    # <S> with a surrogate in it is not the mark, and has no other bytes than the mark's name.
+    # <S> with a surrogate in it is not BOS, although its bytes are the same.
     for row, word in zip(ids, words, strict=True):
         if utf8(word) in ("<S>", "</S>") and word != utf8(word):
             continue
@@ -94,7 +94,7 @@ def test_the_words_of_a_vocabulary_are_its_lines(tmp_path_factory, words, marked
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Folders of a model (elmo), of one of words (words) and of a training (run)."""
+    """A folder with a character model (elmo), a word model (words) and a training folder (run)."""
     folder = tmp_path_factory.mktemp("models")
     lstm = {"dim": 6, "projection_dim": 4}
     write_small_model(folder / "elmo", "short_words_261", WORDS, lstm=lstm)
@@ -126,7 +126,7 @@ def test_vectors_of_any_text(request, kind, batch):
     for sentence, layers in zip(batch, vectors, strict=True):
         assert layers.shape == (3, len(sentence), model.dim) and layers.dtype == np.float32
         assert np.isfinite(layers).all()
-    for sentence, layers in zip(batch[:1], vectors, strict=False):  # whatever else is there
+    for sentence, layers in zip(batch[:1], vectors, strict=False):  # with or without others
         np.testing.assert_allclose(model.encode([sentence], "all")[0], layers, atol=1e-6)
         np.testing.assert_allclose(model.encode([" ".join(sentence)], "all")[0], layers, atol=1e-6)
 
@@ -163,7 +163,7 @@ def test_labels_of_any_text(elmo, tmp_path_factory, words, labels):
 def test_very_long_words(elmo, predictor, tmp_path, n_letters):
     word = "ä" * n_letters
     [alone], [cut] = elmo.encode([[word], ["ä" * 20]], "top")
-    # Two rows of one batch: the order of a sum may depend on the row.
+    # The summation order may differ between rows of a batch.
     np.testing.assert_allclose(alone, cut, rtol=1e-5, atol=1e-6)
     [score] = predictor.score([[word, "a"]])
     assert np.isfinite(score.forward).all() and score.tokens[0] == word

@@ -1,4 +1,4 @@
-"""Models by name and address: what is downloaded, kept, continued, checked and refused."""
+"""Models by name and address: downloads, the cache, resuming, checksums, and errors."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ SENTENCES = ["They saw it .", "Hello"]
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A server for all addresses of the web, and an empty cache. Nothing leaves the machine."""
+    """A local server for all web addresses, and an empty cache; nothing leaves the machine."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with serving() as found:
         monkeypatch.setenv("http_proxy", found.address)
-        monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # where nobody listens
-        urllib.request.install_opener(urllib.request.build_opener())  # which reads these
+        monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing listens there
+        urllib.request.install_opener(urllib.request.build_opener())  # to read these variables
         yield found
         urllib.request.install_opener(None)
 
 
 @pytest.fixture
 def model(tmp_path):
-    """A small model, as published ones are."""
+    """A small model in the published format."""
     return write_small_model(tmp_path / "model", "as_published")
 
 
@@ -79,7 +79,7 @@ def assert_same(source, model):
 
 
 def kept(folder=None):
-    """The files in the cache, by their paths in it."""
+    """Paths of all files in the cache, relative to it."""
     folder = Path(folder or cache_folder())
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
 
@@ -125,7 +125,7 @@ def test_any_number_of_nlpls_repository_is_a_name():
     assert find_published("nlpl-181").files == {
         "181.zip": "http://vectors.nlpl.eu/repository/20/181.zip"
     }
-    # Those of ELMoForManyLangs are in another part of it.
+    # The ELMoForManyLangs models are in another folder of the repository.
     assert find_published("nlpl-144").files == {
         "144.zip": "http://vectors.nlpl.eu/repository/11/144.zip"
     }
@@ -164,7 +164,7 @@ def test_the_models_of_the_package(name, word, sentences):
     cosine = [same @ v / np.linalg.norm(same) / np.linalg.norm(v) for v in (like, other)]
     assert cosine[0] > cosine[1] + 0.15
     (score,) = Predictor.from_pretrained(name).score(sentences[:1])
-    # Far likelier than words drawn at random.
+    # Far likelier than random words.
     assert score.forward.mean() > -np.log(63_000) / 1.3
 
 
@@ -173,7 +173,7 @@ def test_a_pair_by_its_name(server, model):
     contents = [Path(path).read_bytes() for path in model.files]
     names = (f"{base}/options.json", f"{base}/weights.hdf5")
     server.files = dict(zip(names, contents, strict=True))
-    # The published checksum is not that of these weights.
+    # These files do not have the published checksums.
     with pytest.raises(InputError) as caught:
         ELMo.from_pretrained("seqvec")
     found = hashlib.md5(contents[0]).hexdigest()
@@ -223,7 +223,7 @@ def test_a_path_wins_over_a_name(tmp_path, monkeypatch, model):
         shutil.copytree(model.folder, tmp_path / name)
         assert not is_remote(name)
         assert_same(name, model)
-    # A path as such is never a name.
+    # A `Path` object is never a name.
     assert not is_remote(Path("medium"))
     with pytest.raises(FileNotFoundError, match="'medium' does not exist"):
         ELMo.from_pretrained(Path("medium"))
@@ -237,7 +237,7 @@ def test_names_that_are_none(tmp_path, monkeypatch, capsys):
         "The model 'Orginal' does not exist. Did you mean 'original'? `bilm models` lists the "
         "models that have names."
     )
-    # A path is not meant as a name.
+    # No name is suggested for a string with a slash.
     with pytest.raises(FileNotFoundError, match=r"The model './nowhere' does not exist\.$"):
         ELMo.from_pretrained("./nowhere")
     message = input_error(["info", "wiki"], capsys)
@@ -294,7 +294,7 @@ def test_what_is_not_a_checksum(server, pin):
     assert server.requests == []
 
 
-# What servers do
+# Server behaviour
 
 
 def test_a_wrong_checksum(server):
@@ -349,7 +349,7 @@ def cut_off(server, after):
     with pytest.raises(ConnectionError) as caught:
         local_source(address)
     assert f"the connection ended after {after:,} of {len(CONTENT):,} bytes" in str(caught.value)
-    # What is there does not look like a model's file.
+    # The partial download does not have the name of a model file.
     assert [name for name in kept() if not name.endswith(".part")] == []
     server.cut_after = None
     server.requests.clear()
@@ -483,7 +483,7 @@ def test_at_the_shell(server, model, tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(np.load("out.npz")["0"], expected, rtol=1e-5, atol=2e-6)
     assert main(["info", "nlpl-209"]) == 0
     assert "209.zip" in capsys.readouterr().out
-    # A program that uses the library afterwards is told nothing.
+    # Afterwards, the library does not log to a program that uses it.
     assert not logging.getLogger("bilm.files.download").isEnabledFor(logging.INFO)
 
 

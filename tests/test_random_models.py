@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def random_options(seed):
-    """The options of a model, every switch thrown at random."""
+    """Options of a model, with every switch set at random."""
     random = np.random.default_rng(seed)
 
     def pick(*values):
@@ -39,7 +39,7 @@ def random_options(seed):
         [int(random.integers(1, min(width, 9) + 1)), int(random.integers(1, 9))]
         for _ in range(random.integers(1, 5))
     ]
-    if random.random() < 0.2:  # the filters make up the vector, without a projection
+    if random.random() < 0.2:  # the filters fill the vector without a projection
         filters = [[1, 1], [3, size - 1]]
     options["char_cnn"] = {
         "activation": pick(*ACTIVATIONS),
@@ -69,7 +69,7 @@ def test_in_use(tmp_path, seed):
         np.testing.assert_array_equal(result["lengths"], expected.lengths)
         np.testing.assert_array_equal(result["mask"], expected.mask)
         for name in ("lm_embeddings", "token_embeddings"):
-            # Relative to the largest value: errors of large values reach small ones.
+            # Relative to the largest value, since errors of large values spread to small ones.
             scale = np.abs(getattr(expected, name)).max(initial=1)
             np.testing.assert_allclose(
                 result[name] / scale, getattr(expected, name) / scale, 0, 1e-5

@@ -1,4 +1,4 @@
-"""Ranges of a corpus on Ray: their files, in a folder that appears when it is complete."""
+"""Files for ranges of a corpus on Ray, in a folder that appears once it is complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 
 class Lengths:
-    """Stands for a `TableEmbedder`: the number of characters as a vector; raises `fails[text]`."""
+    """A fake `TableEmbedder`: the vector of a text is its length; raises `fails[text]`."""
 
     dtype, shape = "float32", (1,)
 
@@ -76,7 +76,7 @@ def texts_of(files):
 
 
 def check_result(folder, files):
-    """All lines are there once, in order, with their vectors; and nothing but such files."""
+    """Check that the folder only has part files, with each line once, in order, with its vector."""
     names = sorted(os.listdir(folder))
     assert names == [f"part-{number:06d}.parquet" for number in range(len(names))]
     tables = [pq.read_table(folder / name) for name in names]
@@ -142,7 +142,7 @@ def test_no_lines(tmp_path, folder):
         find_line(folder, 0)
 
 
-# What fails
+# Failures
 
 
 def error_of(tmp_path, folder, embedder, lines):

@@ -1,4 +1,4 @@
-"""Corpora on Ray: the command line, several machines that are one, and what may fail there."""
+"""Corpora on Ray: the command line, a simulated cluster, and failures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ray():
 
 
 def test_refusals(ray, place, capsys, monkeypatch):
-    """Before Ray is started, and before the model is loaded."""
+    """Errors are raised before Ray is started and before the model is loaded."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     from bilm.jobs.ray import embed
 
@@ -125,7 +125,7 @@ def write_corpus(folder):
 
 
 def check(out, files, model, layers="average", pooling=None):
-    """Rows are distinct ids and lines, with the vectors of `ELMo.encode`."""
+    """Check that the rows have distinct ids and lines, with the vectors of `ELMo.encode`."""
     import pyarrow.parquet as pq
 
     from bilm.jobs.ray import find_line
@@ -155,7 +155,7 @@ def add_machine(cluster, **settings):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Three machines of one CPU each, all of them this one."""
+    """A cluster of three nodes with one CPU each, all on this machine."""
     utils = pytest.importorskip("ray.cluster_utils", reason="the extra `ray` is not installed")
     patch = pytest.MonkeyPatch()
     patch.setenv("PYTHONPATH", str(ROOT))
@@ -170,7 +170,7 @@ def cluster():
 
 
 def workers_of(cluster):
-    """The processes of the actors that compute."""
+    """Process ids of the actors that compute."""
     raylets = {
         node.all_processes["raylet"][0].process.pid
         for node in (cluster.head_node, *cluster.worker_nodes)
@@ -194,7 +194,7 @@ def parts_in(out):
 @two_cpus
 @pytest.mark.slow
 def test_a_local_instance(ray, place):
-    """Started and ended by the command, which says nothing of it."""
+    """The command starts and stops Ray without printing anything about it."""
     files = write_corpus(Path("text"))
     command = ["embed", "text/*", "out", "--model", "elmo", "--pooling", "mean", *ENGINE,
                "--part_mb", "0.003"]  # fmt: skip
@@ -203,7 +203,7 @@ def test_a_local_instance(ray, place):
     assert (process.returncode, printed) == (0, "out\n"), said
     assert len(check("out", files, place.model, pooling="mean")) > 5
     assert "embedding" in said and "ray" not in said.lower()
-    # Whoever resumes a job that is over is told so, and Ray is not started.
+    # Resuming a finished job only reports that it is complete.
     process = start_bilm([*command, "--resume"], {"RAY_ADDRESS": ""})
     printed, said = process.communicate(timeout=300)
     assert (process.returncode, printed) == (0, "")
@@ -230,7 +230,7 @@ def test_what_the_docstring_shows(ray, place):
 @two_cpus
 @pytest.mark.slow
 def test_actors_and_a_machine_that_end(cluster, place):
-    """Actors are killed, one at a time, and a raylet is removed with all that it has."""
+    """Actors are killed one at a time, and a node is removed with everything on it."""
     files = write_corpus(Path("text"))
     command = ["embed", "text/*", "out", "--model", "elmo", "--top", "--engine", "ray",
                "--workers", "3", "--part_mb", "0.0002", "--address", cluster.address]  # fmt: skip
@@ -265,7 +265,7 @@ def test_a_driver_that_is_killed(cluster, place, capsys):
     process.communicate()
     assert not os.path.exists("out")
     wait_for_end_of_workers(cluster)
-    # A file that is cut off is computed again.
+    # A truncated file is computed again.
     first = min(Path("out.partial").glob("pieces-*/*.parquet"))
     os.truncate(first, first.stat().st_size // 2)
     n_whole = parts_in("out") - 1
@@ -279,7 +279,7 @@ def test_a_driver_that_is_killed(cluster, place, capsys):
 
 
 def wait_for_end_of_workers(cluster):
-    """Ray ends the actors of a driver that has ended."""
+    """Wait until Ray has stopped the actors of a driver that has ended."""
     deadline = time.monotonic() + 300
     while workers_of(cluster):
         assert time.monotonic() < deadline
@@ -289,7 +289,7 @@ def wait_for_end_of_workers(cluster):
 @two_cpus
 @pytest.mark.slow
 def test_in_python(cluster, place, ray):
-    """A connection of the caller is used and stays; a sentence that ends the process is named."""
+    """The caller's connection is used and stays open; a sentence that kills a process is named."""
     from bilm.jobs.ray import EmbeddedFolder, embed
 
     files = write_corpus(Path("text"))

@@ -1,4 +1,4 @@
-"""The recurrence and its gradients against the formulas in NumPy, one step after the other."""
+"""The recurrence and its gradients against the NumPy formulas, step by step."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SWITCHES = {
 
 STEPWISE = [Mode.PLAIN, Mode.TRAINING, Mode.INFERENCE, Mode.COMPILED_STEPS]
 WITH_GRADIENT = [Mode.PLAIN, Mode.TRAINING]
-ALIKE = ("cell_clipped", "masked_clipped")  # compiled like others, for other clips
-# A graph is made and compiled for each case, which takes a second; these have every part.
+ALIKE = ("cell_clipped", "masked_clipped")  # compiled like others, with other clips
+# Tracing and compiling takes a second per case; these cases cover every part.
 QUICK_IN_A_GRAPH = (
     "texts_in_a_row", "unprojected_texts_in_a_row", "unprojected_texts_in_a_row_masked",
 )  # fmt: skip
 
 
 def cases(modes, in_a_graph=False):
-    """All switches in all modes; only the plain loop takes a mask."""
+    """All switches in all modes, with masks only in the plain loop, which supports them."""
     pairs = [
         pytest.param(
             switches,
@@ -80,7 +80,7 @@ def case(request):
 
 
 class OracleRun:
-    """One step after the other by the formulas, in float64, and back.
+    """The formulas step by step in float64, forward and backward.
 
     Attributes:
         results: outputs (time, rows, size), c, h.
@@ -106,9 +106,9 @@ class OracleRun:
         self.results = np.stack(outputs), *state
 
     def gradients(self, d_outputs, dc, dh):
-        """Of x, the weights, c and h, given those of the results.
+        """Gradients of x, the weights, c and h, given the gradients of the results.
 
-        None reaches the state that later texts begin in.
+        No gradient flows to the initial state at a reset.
         """
         dx, of_weights = [], {}
         for t in reversed(range(len(self.traces))):
@@ -125,13 +125,13 @@ class OracleRun:
 
 
 def factors(results):
-    """Of a weighted sum over the outputs and the final state, so that every path counts."""
+    """Random factors of a sum over the outputs and the final state, so that every path counts."""
     rng = np.random.default_rng(9)
     return [rng.normal(size=r.shape) for r in results]
 
 
 def oracle_gradients(*arrays, **keywords):
-    """Of that sum."""
+    """Gradients of the sum weighted by `factors`, by the formulas."""
     done = OracleRun(*arrays, **keywords)
     return done.gradients(*factors(done.results))
 
@@ -159,7 +159,7 @@ def run(
 
 
 def gradients(function, arrays, **keywords):
-    """Of the same sum as `oracle_gradients`."""
+    """Gradients of the same sum by TensorFlow."""
     arrays = tensors(arrays)
     given = [array for array in arrays if array is not None]
     with tf.GradientTape() as tape:
@@ -191,7 +191,7 @@ def test_gradients(case, mode):
 
 @pytest.mark.parametrize("graph", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_gradients_of_gradients_of_the_plain_loop(graph):
-    """The derivative of the gradients along a direction, against a difference of the oracle's."""
+    """Compare the gradients' derivative along a direction with the formulas' finite difference."""
     arrays = random_layer(4, 3, dim=5, hidden_dim=4)
     random = np.random.default_rng(6)
     along = [random.normal(size=array.shape).astype(np.float32) for array in arrays]

@@ -1,4 +1,4 @@
-"""Workers and devices: what needs no second process."""
+"""Workers and devices, as far as tests need no second process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bilm.training.replicas import (
 )
 from tests.small_runs import small_options, write_corpus
 
-# Which worker this is
+# Finding this worker
 
 
 def config(cluster, task):
@@ -73,7 +73,7 @@ def test_a_tf_config_that_is_not_right(text, message, monkeypatch):
 
 
 def test_workers_that_join_too_late(monkeypatch):
-    """TensorFlow must not be in use yet."""
+    """Workers must join before TensorFlow is used."""
     tf.constant(1) + tf.constant(1)
     here = config({"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, {"type": "worker", "index": 0})
     monkeypatch.setenv("TF_CONFIG", here)
@@ -96,11 +96,11 @@ def test_the_share_of_another_worker_is_refused(tmp_path):
         bilm.train(options, data, 1, tmp_path / "run", None)
 
 
-# What workers decide together
+# Joint decisions of workers
 
 
 def group_of_two(index, other):
-    """A worker that hears what the other one says: JSON, or a function of what it says itself."""
+    """Worker `index` of two, which receives `other` as JSON from the other worker."""
 
     def gather(values):
         said = np.frombuffer(f"{json.dumps(other)}\n".encode(), np.uint8).astype(np.float32)

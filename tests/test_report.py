@@ -83,7 +83,7 @@ def test_sentences_are_drawn_evenly():
     drawn = [sample_sentences(sentences, 5, seed=seed) for seed in range(400)]
     assert all(len(sample) == 5 for sample in drawn)
     counts = np.bincount([int(s[0]) for sample in drawn for s in sample], minlength=20)
-    # 100 each, with a standard deviation of 9.
+    # Expected are 100 each, with a standard deviation of 9.
     assert counts.min() > 65 and counts.max() < 135
     assert drawn[0] == sorted(drawn[0], key=lambda sentence: int(sentence[0]))
     assert sample_sentences(sentences, 5, seed=0) == drawn[0]
@@ -125,7 +125,7 @@ def test_the_baseline_of_frequencies_leaves_out_the_word_that_it_predicts(traine
     found = measure_prediction(predictor, [words[:-1]])
     rank = {w: vocabulary.word_to_id(w) for w in words}
     by_rank = {w: np.log((k + 2) / (k + 1)) / np.log(vocabulary.size + 1) for w, k in rank.items()}
-    # Three other tokens, three different words; of "the" one other occurrence.
+    # Without the token itself: 3 tokens, and for "the" 1 occurrence; 3 distinct words.
     expected = [((w == "the") + 3 * by_rank[w]) / (3 + 3) for w in words]
     assert found.by_frequency == pytest.approx(np.exp(-np.log(expected).mean()), rel=1e-6)
     counts = {"the": 50, "cat": 25, "</S>": 20, "unseen": 5}

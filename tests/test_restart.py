@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: the run is the same as one that was never interrupted."""
+"""Resuming from a checkpoint gives the same run as without an interruption."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N_STEPS = 12
 
 
 def run_options(kind="one_direction_one_layer_words", **changes):
-    """Everything that is random in training: dropout, samples; several passes over the shards."""
+    """Options with all that is random in training (dropout, samples), and several passes."""
     return small_options(
         kind,
         **{
@@ -53,13 +53,13 @@ def train(corpus, folder, checkpoint=None, stop=None, options=None, shuffle=True
 
 @pytest.fixture(scope="module")
 def whole(corpus, tmp_path_factory):
-    """A run that nothing interrupted."""
+    """An uninterrupted run."""
     return train(corpus, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
 def stopped(corpus, tmp_path_factory):
-    """A run that was ended after seven steps, and its folder."""
+    """The folder and the record of a run that was stopped after seven steps."""
     folder = tmp_path_factory.mktemp("stopped")
     record = train(corpus, folder, stop=7)
     assert record.n_steps == 7
@@ -126,11 +126,11 @@ def test_a_corpus_or_a_way_to_read_it_that_is_another(whole, corpus, tmp_path):
 
 @pytest.mark.parametrize("source", ["best", "newest", "newest without best"])
 def test_the_best_model_goes_on_in_another_folder(corpus, tmp_path, source):
-    """With the best perplexity and the count of patience its model is carried, or neither is."""
+    """The best perplexity and the patience count are kept only together with the best model."""
     options = run_options(learning_rate=0.5)
     heldout = {"heldout": corpus.data(options, "heldout.txt", test=True), "heldout_every": "1 step"}
     first = train(corpus, tmp_path / "a", None, 2, options, **heldout)
-    # The best model is not that of the last checkpoint.
+    # The best checkpoint is not the last one.
     model = tmp_path / "a" / "model"
     worse = train(corpus, tmp_path / "a", first.checkpoint, 3, options | {"learning_rate": 9.0},
                   **heldout)  # fmt: skip
@@ -152,7 +152,7 @@ def test_the_best_model_goes_on_in_another_folder(corpus, tmp_path, source):
 
 
 def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
-    """Tokens done are counted in the new batches; the text goes on behind what was read."""
+    """Finished tokens are counted in new batches; reading continues after the last token read."""
     _, first = stopped  # 7 steps of 3 rows by 4
     options = run_options(batch_size=2)
     events = []
@@ -160,7 +160,7 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
     record = bilm.train(options, data, 1, tmp_path, None, first.checkpoint, progress=events.append)
     assert [event.step for event in events] == list(range(11, 19))  # 7 * 12 // 8 are done
     assert [event.global_step for event in events] == list(range(8, 16))
-    assert record.checkpoint.endswith("model.ckpt-15")  # 7 + 8: the count of checkpoints goes on
+    assert record.checkpoint.endswith("model.ckpt-15")  # 7 + 8: the checkpoint number continues
     assert "batches were 3 rows by 4 tokens and are now 2 by 4" in caplog.text
     counted = read_run_state(record.checkpoint)
     assert counted.tokens == 7 * 12 + 8 * 8 and counted.passes == pytest.approx(148 / 48)
@@ -182,7 +182,7 @@ def test_the_text_goes_on_in_batches_of_another_shape(stopped, corpus):
 
 
 def with_state(first, folder, **changes):
-    """A copy of a checkpoint whose record has another state of the corpus."""
+    """A copy of a checkpoint with another iterator state in its record."""
     tensors = checkpoint_tensors(first.checkpoint)
     for name in ("global_step", "train_perplexity"):
         del tensors[name]
@@ -223,7 +223,7 @@ def test_a_model_that_is_another(whole, corpus, tmp_path):
 
 @pytest.fixture(scope="module")
 def saved(corpus, tmp_path_factory):
-    """A corpus, options and a run of three steps, each saved."""
+    """The folder, options and data of a run of three steps, each saved."""
     folder, options = tmp_path_factory.mktemp("run"), small_options()
     data = corpus.data(options)
     settings = {"save_minutes": 0, "keep_checkpoints": 9, "progress": lambda event: event.step == 3}

@@ -1,4 +1,4 @@
-"""A run that is interrupted, in whatever way, ends as one that is not."""
+"""A run that is interrupted in any way ends like an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ N_STEPS = 36
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nothing interrupted; tests do not change it."""
+    """The folder of an uninterrupted run; tests do not change it."""
     folder = tmp_path_factory.mktemp("whole")
     record = train_here(make_text(folder), folder / "run")
     assert record.n_steps == N_STEPS
@@ -43,7 +43,7 @@ def text(tmp_path: Path) -> Text:
 
 
 def make_text(tmp_path: Path) -> Text:
-    """Three shards of unlike sentences, so that rows go on over the ends of shards."""
+    """Three shards of different sentences, so that rows continue across shards."""
     draw = random.Random(5)
     lines = [
         " ".join(draw.choices([*WORDS, "unheard-of"], k=draw.randint(1, 12))) for _ in range(90)
@@ -60,7 +60,7 @@ def make_text(tmp_path: Path) -> Text:
 
 
 def train_here(text: Text, save_dir: Path, **settings):
-    """A run of 36 steps through the library, as `bilm train` starts it."""
+    """A run of 36 steps through the library, with the same settings as `bilm train` uses."""
     options = json.loads(Path(text.options).read_text(encoding="utf-8")) | {"n_tokens_vocab": 14}
     vocabulary = load_vocab(text.vocabulary, 12)
     data = BidirectionalLMDataset(text.training, vocabulary, shuffle_on_load=True, seed=3)
@@ -108,7 +108,7 @@ def test_a_run_in_pieces_is_the_run_in_one(whole, text, tmp_path):
 
 
 def interrupted(text: Text, save_dir: Path, checkpoint: str | None, stop: int) -> None:
-    """Press Ctrl-C when a step is done."""
+    """Press Ctrl-C after step `stop`."""
 
     def press(event):
         if event.step == stop:

@@ -1,4 +1,4 @@
-"""A run that is watched, that begins from another model, and that runs away."""
+"""Training runs: progress events and held-out evaluation, fine-tuning, and divergence."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def train_model(text: Text, save_dir: Path, options=OPTIONS, n_train_tokens=400,
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory):
-    """A text, the folder of a run whose held-out text was measured, and the run's events and
-    record."""
+    """A text, and the folder, events and record of a run with held-out evaluation."""
     folder = tmp_path_factory.mktemp("watched")
     text, events = make_text(folder), []
     record = train_model(
@@ -67,7 +66,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory):
     return text, folder / "run", events, record
 
 
-# Watching
+# Events and held-out evaluation
 
 
 @pytest.mark.slow
@@ -179,7 +178,7 @@ def test_a_best_model_that_is_not_there(watched, tmp_path, capsys):
 
 
 def other_vocabulary(text: Text) -> str:
-    """Some of the words in another order, and one that is new."""
+    """A vocabulary with some of the words in another order, and a new one."""
     path = text.folder / "other.txt"
     words = ["<S>", "</S>", "<UNK>", "new", "bird", "the", "cat", "."]
     path.write_text("\n".join(words) + "\n", encoding="utf-8")
@@ -242,7 +241,7 @@ def test_fine_tuning_from_the_command_line(watched, tmp_path, capsys):
     assert "7 of the vocabulary's 8 words were in the first model" in capsys.readouterr().err
     options = json.loads((tuned / "options.json").read_text(encoding="utf-8"))
     assert options["lstm"]["dim"] == 8 and options["n_tokens_vocab"] == 8
-    assert main(arguments) == 0  # the same command: all is done
+    assert main(arguments) == 0  # the same command: all steps are done
     error = input_error([*arguments, "--preset", "tiny"], capsys)
     assert "must describe the network of" in error and "lstm.dim is 8 there, 256 here" in error
 

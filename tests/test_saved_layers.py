@@ -1,4 +1,4 @@
-"""Saved Keras models whose configuration names files: nothing of them is opened."""
+"""Saved Keras models whose configuration names files: no such file is opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.small_models import write_small_model
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """The folder of a model, and files of Keras models with each layer of this package."""
+    """A folder with a model, and with a saved Keras model for each layer of this package."""
     folder = tmp_path_factory.mktemp("saved")
     model = write_small_model(folder, "as_published")
     text, ids = keras.Input((), dtype="string"), keras.Input((None, 50), dtype="int32")
@@ -35,7 +35,7 @@ def saved(tmp_path_factory):
 
 
 def with_changes(path, changed, name, changes):
-    """The Keras model again, with other values in the configuration of a layer."""
+    """A copy of the Keras model with changes to the configuration of a layer."""
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(changed, "w") as new:
         for member in old.namelist():
             content = old.read(member)
@@ -59,7 +59,7 @@ def test_a_model_as_it_was_saved_is_loaded(saved, name, tmp_path):
     "key", ["options_file", "weight_file", "embedding_weight_file", "vocab_file", "warm_up"]
 )
 def test_a_path_in_the_configuration(saved, name, key, tmp_path):
-    os.mkfifo(tmp_path / "secret")  # whoever opened it would wait for ever
+    os.mkfifo(tmp_path / "secret")  # opening it would hang
     path = with_changes(
         saved / f"{name}.keras", tmp_path / "a.keras", name, {key: str(tmp_path / "secret")}
     )

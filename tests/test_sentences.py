@@ -135,7 +135,7 @@ def test_sums_of_layers(place):
     np.testing.assert_allclose(summed, layers.sum(axis=0), atol=1e-6)
 
 
-# Keys of one's own
+# User-defined keys
 
 
 def write_ids(*ids):
@@ -203,7 +203,7 @@ def test_arguments_that_do_not_go_together(capsys):
         EmbeddingJob("t.txt", "o", ids="none")
 
 
-# Text that a format with separators would break
+# Text that would break a format with separators
 
 
 NUL = b"They saw it .\na\0b c\nHello there\n\tA\\n fourth\x1c one \x85\n"
@@ -246,7 +246,7 @@ def test_nul_in_parquet(place):
 
 @pytest.mark.slow
 def test_memory_of_a_long_protein(place):
-    """The vectors of 35,000 residues take 205 MB with all layers of 512; the process far less."""
+    """All layers of 35,000 residues take 205 MB, but the process needs far less extra memory."""
     from tests.small_models import write_small_model
 
     changes = {"lstm": {"dim": 32, "projection_dim": 256}}

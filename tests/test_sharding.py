@@ -1,4 +1,4 @@
-"""A corpus is split into shards: nothing lost, nothing doubled, the same again."""
+"""Sharding a corpus: no sentence is lost or repeated, and the result is reproducible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SENTENCES = [f"sentence {number} {'苹果 ' * (number % 5)}." for number in rang
 
 
 def write_text(folder):
-    """Three files with empty lines among them; gives their glob."""
+    """Write three files with empty lines; return their glob and the number of empty lines."""
     (folder / "text").mkdir()
     lines = [line for sentence in SENTENCES for line in (sentence, *[" "] * (len(sentence) % 2))]
     parts = ["\n".join(lines[:500]), "\r\n".join(lines[500:900]), "\n".join(lines[900:]) + "\n"]
@@ -75,7 +75,7 @@ def test_shards_are_shuffled_and_each_has_sentences_of_the_whole_corpus(tmp_path
         assert places != sorted(places)
         tenths = Counter(place // 100 for place in places)
         assert len(tenths) == 10 and min(tenths.values()) >= 8
-        # Early and late sentences are mixed: the mean place of the first half is that of all.
+        # Early and late sentences are mixed: both halves have about the same mean position.
         half = places[: len(places) // 2]
         assert abs(sum(half) / len(half) - 500) < 100
 
@@ -107,7 +107,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path):
 
 
 def test_the_shuffle_is_that_of_every_version(tmp_path):
-    """Whoever has made shards once can make them again: the seed's meaning may not change."""
+    """A seed must give the same shards in every version."""
     (tmp_path / "a.txt").write_text("".join(f"{n}\n" for n in range(10)), encoding="utf-8")
     shard_corpus(tmp_path / "a.txt", tmp_path / "out", n_shards=2, heldout=2, seed=5)
     assert sentences_in(tmp_path / "out") == {
@@ -136,7 +136,7 @@ def test_shards_by_size(tmp_path):
     assert made.training.n_files == len(sizes) == -(-sum(sizes) // 5000) and made.heldout is None
     assert max(sizes) < 5300
     assert shard_corpus(pattern, tmp_path / "one").training.n_files == 1
-    # More files than sentences there are none.
+    # There are at most as many files as sentences.
     assert shard_corpus(pattern, tmp_path / "all", shard_bytes=1).training.n_files == 1000
     assert (tmp_path / "all" / "train-007.txt").exists()
 

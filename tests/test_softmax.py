@@ -1,4 +1,4 @@
-"""The cross-entropies: sampled as TensorFlow's own function has it, full as the dense one."""
+"""Cross-entropies: sampled, against TensorFlow's own function, and full, against dense logits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ N_TOKENS, DIM, ROWS, N_SAMPLES = 60, 5, 50, 24
 
 
 class Case:
-    """Two directions; targets repeat, within and between them, and some are sampled."""
+    """Two directions; targets repeat within and between them, and some are also samples."""
 
     def __init__(self, seed=0, rows=ROWS):
         random = np.random.default_rng(seed)
@@ -164,7 +164,7 @@ def full_arguments(rows, scale=1.0):
     random = np.random.default_rng(rows)
     arrays = [random.normal(size=shape) for shape in ((rows, DIM), (N_CLASSES, DIM), (N_CLASSES,))]
     tensors = [tf.constant(scale * array, tf.float32) for array in arrays]
-    # Targets repeat, and stand at the borders of blocks.
+    # Some targets repeat or are at the borders of blocks.
     targets = np.resize([0, 127, 128, 499, 499, 200, 399, 400], rows).astype(np.int32)
     return tensors, tf.constant(targets), tf.constant(random.uniform(size=rows), tf.float32)
 

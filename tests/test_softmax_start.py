@@ -76,7 +76,7 @@ def test_rows_are_singular_vectors_and_the_vectors_of_words_spelled_alike():
     # Vectors are determined up to a rotation, so their cosines are compared.
     assert found.shape == (n_words, 6) and found.dtype == np.float32
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-3)
-    assert found[-1].any()  # from the words that are spelled like it
+    assert found[-1].any()  # from words with a similar spelling
 
 
 def test_rows_of_more_numbers_than_the_text_has():
@@ -91,7 +91,7 @@ def test_the_first_ids_of_each_file(tmp_path):
     data = LMDataset(tmp_path / "?.txt", load_vocab(tmp_path / "vocab.txt"))
     ids = [0, 3, 2, 1, -1, 0, 3, 4, 2, 1, -1, 0, 2, 1]
     assert data.first_ids(100).tolist() == ids
-    assert data.first_ids(2).tolist() == ids[:5] + ids[-3:]  # a sentence of each file
+    assert data.first_ids(2).tolist() == ids[:5] + ids[-3:]  # one sentence per file
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -1,4 +1,4 @@
-"""The states in which texts begin: resets in training, warming up, and the figures that tell."""
+"""Initial states: resets in training, warm-up, and perplexities that compare them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from tests.oracle.training import loss_and_gradients
 from tests.scored_models import KINDS, Model
 from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options
 
-# Resets: which sentences
+# Resets: choice of sentences
 
 
 def feeds_of(corpus, kind, n=6):
-    """Some batches of a model's data as dicts and as feeds, and by which inputs they begin."""
+    """Batches as dicts and as feeds, and the ids of BOS and EOS (None for characters)."""
     options = small_options(kind)
     data = corpus.data(options)
     read = Options.from_dict(options, training=True)
@@ -97,12 +97,12 @@ def test_nothing_is_drawn_within_a_sentence(corpus):
     assert n_drawn > 0
 
 
-# Resets: what a step computes
+# Resets: the training step
 
 
 @pytest.mark.parametrize("kind", ["short_words_261", "words", "one_direction_one_layer_words"])
 def test_a_step_is_that_of_the_formulas(corpus, kind):
-    """Losses, gradients and states after a batch, whose rows come with states of their own."""
+    """Losses, gradients and final states of a batch whose rows start from different states."""
     batches, feeds, marks = feeds_of(corpus, kind)
     fullest = int(np.argmax([sentence_starts(feed, marks).sum() for feed in feeds]))
     options = small_options(kind, reset_rate=0.5)
@@ -149,7 +149,7 @@ def test_characters_need_no_vocabulary(corpus, tmp_path):
     batches, _, _ = feeds_of(corpus, "short_words_261", n=2)
     options = small_options("short_words_261", reset_rate=1.0, n_epochs=1)
     record = train(options, Batches(batches), 1, tmp_path, None)
-    # Both batches are of sentences that begin in them or in the batch before.
+    # Every sentence begins in its batch or in the batch before.
     assert record.n_steps == 2
     again = train(options | {"reset_rate": 0.0}, Batches(batches), 1, tmp_path / "2", None)
     assert record.train_perplexity != again.train_perplexity
@@ -194,7 +194,7 @@ MODEL = "as_published"
 
 
 def oracle_states(weights, options):
-    """The mean over rows of the states after a text, one step after the other."""
+    """The mean over rows of the states after a text, computed step by step."""
     sentences = read_warm_up(TEXT)
     rows = np.array_split(np.arange(len(sentences)), WARM_UP_ROWS)
     result = []
@@ -221,7 +221,7 @@ def oracle_states(weights, options):
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory):
-    """A model folder, a file to warm up by, and the vectors that are expected."""
+    """A folder with a model and a warm-up text, and the expected vectors."""
     folder = tmp_path_factory.mktemp("warm")
     options = oracle.MODELS[MODEL]
     weights = oracle.random_weights(options, seed=7)
@@ -230,7 +230,7 @@ def warm(tmp_path_factory):
     (folder / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     expected, after_text = [], oracle_states(weights, options)
     for sentence in SENTENCES:
-        states = copy.deepcopy(after_text)  # they are replaced in place
+        states = copy.deepcopy(after_text)  # `embed` changes them in place
         ids = oracle.character_ids([sentence], 50)
         expected.append(oracle.embed(weights, options, ids, states).lm_embeddings[0])
     return folder, expected
@@ -252,7 +252,7 @@ def test_vectors_after_a_warm_up(warm):
 
 
 def test_a_long_sentence_after_a_warm_up(warm):
-    """The way of sentences that are computed in parts begins from the same states."""
+    """Sentences that are computed in chunks start from the same states."""
     folder, expected = warm
     elmo = bilm.ELMo.from_pretrained(folder / "elmo", warm_up=TEXT)
     elmo.corpus.window_tokens, elmo.corpus.chunk_tokens = 20, 8
@@ -362,11 +362,11 @@ def test_files_that_warm_nothing_up(warm, tmp_path, capsys):
         model.warm_up(bilm.Batcher(None, 50).batch_sentences([[], []]))
 
 
-# Figures that tell
+# Comparing initial states
 
 
 def far_from(model, scale):
-    """States of a direction each, far from zeros."""
+    """States of each direction, far from zeros."""
     draw = np.random.default_rng(0)
     return tf.nest.map_structure(
         lambda x: tf.constant(draw.normal(size=x.shape) * scale, tf.float32),
@@ -402,7 +402,7 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
     states = far_from(model, 3.0)
     whole = evaluate(Scorer(model), data, training_states=states)
     other = evaluate(Scorer(model), data, begin=states)
-    # All sentences fit into one batch, so that the ratio is that of the two figures.
+    # All sentences fit into one batch, so the ratio is that of the two perplexities.
     np.testing.assert_allclose(
         whole.start_ratio, [whole.forward / other.forward, whole.backward / other.backward], 1e-4
     )
@@ -410,7 +410,7 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
     scorer = Scorer(model)
     with caplog.at_level(logging.WARNING):
         evaluate(scorer, data, training_states=states).warn_if_lost(0.0)
-    assert "does badly" not in caplog.text  # zeros are the better place
+    assert "does badly" not in caplog.text  # zeros are better
     for variable, value in zip(
         tf.nest.flatten([stack.initial for stack in model.stacks]),
         tf.nest.flatten(states),
@@ -435,12 +435,12 @@ def test_the_shell_says_what_two_figures_mean(scored, corpus, capsys):
     assert "carried," not in capsys.readouterr().out
 
 
-# States of training beside the weights
+# Training states saved with the weights
 
 
 @pytest.mark.slow
 def test_weights_with_the_mean_states_of_training(corpus, tmp_path, capsys):
-    """What is computed from them is what those states give; without them it is another thing."""
+    """Results with saved states equal those from the training states; without them they differ."""
     options = small_options("short_words_261", n_epochs=1)
     record = train(options, corpus.data(options), 1, tmp_path / "run", None)
     vocabulary = (corpus.folder / "vocab.txt").read_text(encoding="utf-8")

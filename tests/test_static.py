@@ -1,4 +1,4 @@
-"""Static vectors: files of every kind, what is near, word2vec, analogies, and the verb."""
+"""Static vectors: file formats, nearest words, word2vec, analogies, and the subcommand."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_files_are_read(tmp_path, header):
 
 def test_saved_vectors_are_read_back_exactly(tmp_path):
     random = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
-    words = ["a\0b", "5", "银行"]  # a 0 is also a byte of binary files
+    words = ["a\0b", "5", "银行"]  # binary files contain NUL bytes too
     StaticVectors(words, random).save(tmp_path / "v.txt")
     loaded = StaticVectors.load(tmp_path / "v.txt")
     assert loaded.words == words
@@ -180,7 +180,7 @@ def test_wrong_analogies_are_refused(tmp_path, content, message):
 
 
 def pairs_of_words(n):
-    """Sentences in which a0 and b0 go together, and a1 and b1."""
+    """Sentences in which a0 occurs with b0, and a1 with b1."""
     return [[f"{side}{k % 2}" for side in "ab" * 3] for k in range(n)]
 
 

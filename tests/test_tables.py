@@ -22,7 +22,7 @@ pytestmark = pytest.mark.eager
 
 @pytest.fixture
 def embedder(published):
-    """The average of the layers of each token, by a model that is loaded already."""
+    """An embedder that averages the layers of each token, with a model that is already loaded."""
     return TableEmbedder(published.model)
 
 
@@ -42,7 +42,7 @@ def assert_rows(column, expected, atol=1e-6):
         np.testing.assert_allclose(row.reshape(wanted.shape), wanted, atol=atol)
 
 
-# What it gives
+# Output
 
 
 def test_vectors_of_tokens(published, embedder):
@@ -95,7 +95,7 @@ def test_the_settings_are_in_the_metadata(published, embedder):
 
 
 def test_lists_of_any_size(published):
-    """For Spark, which knows no others."""
+    """Spark does not support lists of a fixed size."""
     texts = ["bird", None, "", "a dog"]
     for pooling in ("max", None):
         settings = {"layers": "all", "pooling": pooling}
@@ -108,7 +108,7 @@ def test_lists_of_any_size(published):
         assert lists.to_pylist() == fixed.to_pylist()
 
 
-# What it takes
+# Input
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_lists_of_tokens(published, embedder, make):
 
 @pytest.mark.parametrize("pooling", [None, "mean"])
 def test_nulls_stay_nulls_also_in_parquet(published, tmp_path, pooling):
-    """In lists of a fixed size since pyarrow 26."""
+    """For lists of a fixed size, Parquet files keep nulls only since pyarrow 26."""
     embedder = TableEmbedder(published.model, layers="top", pooling=pooling)
     result = embedder(table(["bird", None, "", None], pa.string()))
     bird, missing, empty, last = arrays(result["vectors"])
@@ -192,7 +192,7 @@ def test_settings_that_are_refused(published, settings, message):
 
 
 def test_batches_of_a_stream(published, embedder):
-    """One that has more bytes than it should gives several, and rows stay in their order."""
+    """A batch with too many bytes is split, and rows keep their order."""
     whole = embedder(table())
     empty = pa.RecordBatch.from_pylist([], schema=table().schema)
     stream = [empty, *table().to_batches(max_chunksize=4), empty]
@@ -210,7 +210,7 @@ def test_batches_of_a_stream(published, embedder):
 
 
 def test_a_model_is_loaded_once_by_all_copies(published, monkeypatch, tmp_path):
-    """And a relative path is one of the folder where the embedder was made."""
+    """A relative path refers to the folder where the embedder was created."""
     loaded = []
     load = ELMo.from_pretrained
 
@@ -229,7 +229,7 @@ def test_a_model_is_loaded_once_by_all_copies(published, monkeypatch, tmp_path):
     assert loaded == [str(published.folder)]
     assert results[0].equals(results[1]) and results[0].schema == with_vectors
     assert_rows(results[0]["vectors"][5:], [published.expected[5].mean(axis=(0, 1))])
-    # Another embedder looks at the files again.
+    # A new embedder reads the files again.
     TableEmbedder(str(published.folder))(table())
     assert len(loaded) == 2
 
@@ -256,7 +256,7 @@ def test_an_elmo_goes_along(published, embedder):
 
 def test_threads_that_come_too_late(published):
     embedder = TableEmbedder(published.folder, threads=61)
-    assert embedder.settings()["model"]  # for which their number does not matter
+    assert embedder.settings()["model"]  # does not depend on the threads
     with pytest.raises(
         InputError, match="threads must be set before TensorFlow is used in this process, got 61"
     ):

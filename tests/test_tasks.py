@@ -1,5 +1,4 @@
-"""The programs of tasks: what they read and refuse, their measures, their parts, and that they
-learn."""
+"""The task programs: files and errors, measures, layers, and a test that they learn."""
 
 from __future__ import annotations
 
@@ -108,7 +107,7 @@ def test_spans_of_tags():
 def test_f1_of_entities():
     gold = ["B-PER I-PER O B-LOC".split(), "O B-LOC I-LOC".split()]
     found = ["B-PER I-PER O B-ORG".split(), "O B-LOC O".split()]
-    scores = tags.span_scores(gold, found)  # one of three found, one of three right
+    scores = tags.span_scores(gold, found)  # 3 expected, 3 found, 1 correct
     assert scores == pytest.approx({"f1": 100 / 3, "precision": 100 / 3, "recall": 100 / 3})
     assert tags.span_scores(gold, gold)["f1"] == 100
     nothing = [["O"] * len(sentence) for sentence in gold]
@@ -120,7 +119,7 @@ def test_arguments_as_the_scorer_of_conll_2005_counts_them():
     gold = roles.arguments("B-ARG1 I-ARG1 B-V B-C-ARG1 B-C-V B-ARG0 B-C-ARG2".split())
     assert gold == [("ARG1", (0, 1), (3, 3)), ("ARG0", (5, 5)), ("ARG2", (6, 6))]
     example = Example({"sentence": ("x",) * 7}, [], gold=gold)
-    # The second part is missing: the whole argument is wrong, though its first part is there.
+    # Without its second part the argument is wrong, although its first part is found.
     found = roles.arguments("B-ARG1 I-ARG1 B-V O B-C-V B-ARG0 O".split())
     scores = roles.score([example], [found])
     assert scores == pytest.approx({"f1": 40.0, "precision": 50.0, "recall": 100 / 3})
@@ -154,7 +153,7 @@ def test_measures_of_gap():
     ]
     said = [(True, False), (True, False), (False, False), (False, True)]
     scores = coreference.score(examples, said)
-    # all: 1 right, 2 wrongly found, 2 missed; masculine: 1, 1, 1; feminine: 0, 1, 1
+    # all: 1 correct, 2 false positives, 2 missed; masculine: 1, 1, 1; feminine: 0, 1, 1
     assert scores == pytest.approx({"f1": 100 / 3, "masculine": 50, "feminine": 0, "bias": 0})
     assert coreference.score(examples, [e.gold.meant for e in examples])["bias"] == 1
 
@@ -171,7 +170,7 @@ TAGS = ["B-X", "I-X", "O"]
 
 
 def paths_and_scores(crf, scores):
-    """Every allowed path of tags with its sum, by hand."""
+    """Every allowed path of tags with its score, by enumeration."""
     start, steps = crf.start.numpy(), crf.steps.numpy()
     for path in itertools.product(range(3), repeat=len(scores)):
         names = [TAGS[k] for k in path]
@@ -206,7 +205,7 @@ def test_crf_has_a_gradient_and_a_configuration():
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(crf.loss(np.array([[0, 2, -1]]), tf.zeros((1, 3, 3))))
     gradients = tape.gradient(loss, crf.trainable_variables)
-    # Of start the right tag gets less, the others more; I-X cannot begin.
+    # The gradient of `start` is negative for the right tag only; I-X cannot be the first tag.
     np.testing.assert_allclose(gradients[0], [3 / 5 - 1, 0, 2 / 5], atol=1e-5)
 
 
@@ -311,7 +310,7 @@ def test_batches_hold_examples_of_like_length(tmp_path: Path):
         assert (target.numpy() == 1).sum(axis=1).tolist() == n.tolist()
         assert (given["mark"].numpy() == 2).sum(axis=1).tolist() == n.tolist()
         lengths.append(sorted(n.tolist()))
-    # Of five examples in batches of two, the shortest is there twice.
+    # With five examples in batches of two, the shortest is used twice.
     assert sorted(lengths) in ([[1, 2], [1, 31], [3, 30]], [[1, 2], [1, 30], [3, 31]])
 
 
@@ -366,7 +365,7 @@ def test_the_program_for_senses(published, tmp_path: Path, capsys):
     flags = ["--data", str(data), "--model", str(published.folder)]
     found = result_of(capsys, "senses", *flags, "--method", "use")
     accuracies = {row["representation"]: row["accuracy"] for row in found["rows"]}
-    # Each test use is in training, and so its own nearest neighbour, where there is context.
+    # Each test use is in the training data, so it is its own neighbour if there is context.
     assert accuracies["first sense"] == 0.75 and accuracies["layer 1"] == 1
     picture = tmp_path / "senses.svg"
     program("senses").main([*flags, "--pos", "NOUN", "--picture", str(picture)])
@@ -377,7 +376,7 @@ def test_the_program_for_senses(published, tmp_path: Path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_programs_learn(published, tmp_path: Path, capsys, name: str):
-    """The training part is measured: its score goes up to the top, with and without ELMo."""
+    """The score on the training data rises above 90, with and without ELMo."""
     data = getattr(small_tasks, name)(tmp_path / "data")
     flags = ["--data", str(data), "--dropout", "0", "--learning_rate", "0.02", "--batch_size", "3",
              "--size", "8", "--epochs", "25", "--patience", "25"]  # fmt: skip

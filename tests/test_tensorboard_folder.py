@@ -41,7 +41,7 @@ def test_tabs_and_line_breaks_within_tokens_do_not_break_lines(tmp_path):
 
 
 def test_tensorboard_reads_it(tmp_path):
-    """With the plugin's own message and reader, and its own check of paths."""
+    """Use the plugin's own message, reader and path check."""
     plugin = pytest.importorskip("tensorboard.plugins.projector.projector_plugin")
     text_format = pytest.importorskip("google.protobuf.text_format")
     occurrences = two_senses()

@@ -1,4 +1,4 @@
-"""What files name themselves and their parts does not command the terminal."""
+"""Control characters in names from files do not reach the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bilm.cli import main
 from bilm.cli.terminal import note, printable, warnings_on_stderr
 from tests.small_models import write_small_model
 
-# Clears the screen; sets the title; the same as one character; turns text round; a bell.
+# Clear the screen, set the title, clear by a one-character CSI, change the text direction.
 EVIL = "\x1b[2J\x1b]0;x\x07\x9b2J\u202e\u061c"
 SHOWN = r"\u001b[2J\u001b]0;x\u0007\u009b2J\u202e\u061c"
 

@@ -1,4 +1,4 @@
-"""Text files in ranges: any cut gives the lines and the ids of the plain reader."""
+"""Text files in ranges: any split gives the same lines and ids as the plain reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bilm.data.text_ranges import RangeReader, find_ranges
 from bilm.files.reading import read_lines
 
 OPENERS = {".txt": open, ".gz": gzip.open, ".xz": lzma.open}
-# Ends of lines, what some take for one, marks of the byte order, characters of several bytes.
+# Line ends, characters that some take for line ends, byte order marks, multi-byte characters.
 PIECES = ["\n", "\r\n", "\r", "\n\n", "\u2028", "\x85", "\x0b", "\x1c", "\ufeff", "é", "猫", "a b",
           "a", " "]  # fmt: skip
 
@@ -27,12 +27,12 @@ def write(path, content):
 
 
 def expected_lines(files):
-    """(file, number of the line, line) as `bilm embed` reads them."""
+    """(file, line number, line) as `bilm embed` reads them."""
     return [(path, n, line) for path in files for n, line in enumerate(read_lines(path))]
 
 
 def lines_of(parts, order=None):
-    """(file, number of the line, line) as the parts have them, and their ids."""
+    """(file, line number, line) of all lines in the ranges, ordered by id."""
     found = {}
     with closing(RangeReader()) as reader:
         for part in order or parts:
@@ -87,7 +87,7 @@ def test_ranges_are_about_as_large_as_asked_for(tmp_path):
     large = write(tmp_path / "large.txt", "12345678\n" * 100)
     small = [write(tmp_path / f"{n}.txt", "1234\n" * 3) for n in range(5)]
     ranges = find_ranges([large, *small], 90)
-    # The line in which a range ends belongs to it.
+    # A range includes the complete line in which it ends.
     assert [one.n_lines for one in ranges] == [10] * 10 + [15]
     ranges = find_ranges([large, *small], 40)
     assert [one.n_bytes for one in ranges] == [45] * 20 + [30, 30, 15]

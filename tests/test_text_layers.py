@@ -37,7 +37,7 @@ def test_character_ids_are_the_batchers(width, graph):
 
 
 def test_word_ids_are_the_batchers(tmp_path):
-    """A blank line is the token without letters; of a token that occurs twice the last id holds."""
+    """A blank line is the empty token; if a token is repeated, its last id wins."""
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     ids = WordIds(VOCABULARY)(SENTENCES)
     assert ids.dtype == tf.int32
@@ -48,7 +48,7 @@ def test_word_ids_are_the_batchers(tmp_path):
 
 
 def test_sentences_are_split_as_python_splits():
-    """On every white space of Unicode, and on nothing else that is rare."""
+    """At all white space of Unicode, and not at other unusual characters."""
     spaces = [chr(n) for n in range(sys.maxunicode + 1) if chr(n).isspace()]
     others = ["\u200b", "\u2060", "\ufeff", "\x1b", "\x0e", "\u180e", "_"]
     lines = [f"{c}a{c}{c}b{c}" for c in [*spaces, *others]]

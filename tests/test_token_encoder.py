@@ -1,4 +1,4 @@
-"""From a word to a vector, by characters or by a table, against the NumPy formulas."""
+"""Vectors of words from characters or from a table, against the NumPy formulas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LETTERS = "abcdefgh éßж字😀"
 
 
 def words_of_every_length(width, seed=0):
-    """Ids for inference of words from no byte to more than fit, and the marks of a sentence."""
+    """Inference ids of words from no bytes to more than fit, and of BOS and EOS."""
     random = np.random.default_rng(seed)
     words = ["".join(random.choice(list(LETTERS), n)) for n in range(width + 2)]
     words += ["<S>", "</S>", "aaaa", "\u00ff" * width]
@@ -82,7 +82,7 @@ def test_words_of_every_length(encoder):
 
 
 def test_a_word_is_the_same_whatever_words_are_beside_it(encoder):
-    """Columns of padding are cut as the longest word allows; no maximum may change by it."""
+    """Padding columns after the longest word are cut, which must not change the max-pooling."""
     ids = words_of_every_length(encoder.width)
     together = encoder.encode(ids).numpy()
     for k in range(len(ids)):
@@ -92,7 +92,7 @@ def test_a_word_is_the_same_whatever_words_are_beside_it(encoder):
 
 
 def test_places_without_a_word(encoder):
-    """A row of zeros is encoded as the formulas do it; no row at all is no error."""
+    """Rows of zeros are encoded as in the formulas, and an empty batch is not an error."""
     ids = np.zeros((2, encoder.width), np.int32)
     np.testing.assert_allclose(encoder.encode(ids), encoder.expected(ids), 1e-5, 2e-6)
     mixed = np.concatenate([ids, words_of_every_length(encoder.width)[3:5]])
@@ -107,7 +107,7 @@ def test_gradients_of_an_encoder(encoder):
         value = tf.reduce_sum(encoder.layer(ids) * factors.astype(np.float32))
     names = list(encoder.variables)
     gradients = tape.gradient(value, [encoder.variables[name].value for name in names])
-    # Training takes the ids without the mask's place.
+    # In training, the ids are not shifted by 1 for the mask.
     weights = {name: value.astype(float) for name, value in encoder.weights.items()}
     table = weights["char_embed"]
     expected = oracle.encode_gradient(weights, encoder.options, table, ids - 1, factors)

@@ -115,7 +115,7 @@ def test_text_that_was_tokenised_differently():
         "split 'Mr.' into 'Mr .'. `bilm tokenize --language en --method rules` splits text in the "
         "same way"
     )
-    # A word here and there that other rules leave whole is no reason to warn.
+    # A few words that the model's tokenizer would split do not cause a warning.
     assert tokenization_warning("en rules 1", [*good * 3, ["Mr.", "Hale"]]) is None
     words = [["我们", "坐火车", "去", "北京"]]
     assert (
@@ -133,7 +133,7 @@ def test_shards_have_the_record_of_their_text(folder):
     assert read_record(["shards/train-00.txt"]) == "en rules 1"
     for name in ("train-00.txt", "train-01.txt"):
         os.remove(f"shards/{name}")
-    shard_corpus("a.txt", "shards", n_shards=1)  # with the same record
+    shard_corpus("a.txt", "shards", n_shards=1)  # the existing record is the same
     os.remove("shards/train-00.txt")
     Path("shards/tokenizer.json").write_text('{"tokenizer": "moses"}', "utf-8")
     with pytest.raises(InputError, match=r"tokenizer\.json' would be overwritten"):

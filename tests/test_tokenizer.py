@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bilm import InputError, Tokenizer, tokenize
 
-# Letters, marks, joiners, quotes, digits and punctuation of the scripts that are hard to split.
+# Text that is hard to split: letters, marks, joiners, quotes, digits and punctuation.
 HINDI = "हिन्दी में लिखा, क्या? आएँगे। ज़रूर॥ डॉ. श्री १,०२४.५ क्\u200dष"
 HEBREW = 'שָׁלוֹם עֲלֵיכֶם. צה״ל צה"ל בית־ספר ג׳ירפה „כן" \u200f'
 GERMAN = unicodedata.normalize(
@@ -74,7 +74,7 @@ def test_no_word_is_split_and_no_mark_leaves_its_letter(text, tokenizer):
 
 
 def tokens_of_runs(text, tokens):
-    """The tokens of each part of a text between white space."""
+    """The tokens of each run of text between white space."""
     waiting = iter(tokens)
     for run in unicodedata.normalize("NFC", text).split():
         found = []
@@ -161,7 +161,7 @@ def test_chinese_words():
     assert tokenizer.tokens("我们坐火车去北京。你带iPad了吗？") == (
         "我们 坐火车 去 北京 。 你 带 iPad 了 吗 ？".split()
     )
-    # Traditional characters stay.
+    # Traditional characters are not changed to simplified ones.
     assert "".join(tokenizer.tokens("漢語詞典")) == "漢語詞典"
 
 
@@ -238,7 +238,7 @@ def test_a_tokenizer_by_its_name():
     "part", ["a", "हि", "我", "a.", "a-", "'", "1,", "\u0301", "www.", '"', ". "]
 )
 def test_a_long_line(part):
-    """Which takes no longer than many short ones."""
+    """A long line takes no longer than many short ones."""
     text = part * (100_000 // len(part))
     (tokens,) = tokenize(text, "en", lines="sentence")
     assert "".join(tokens) == without_space(text)
@@ -265,7 +265,7 @@ def test_what_lines_are_is_found_out():
     ]
     paragraphs = "\n".join(" ".join(part.split()) for part in WRAPPED.split("\n\n"))
     assert joined(tokenize(paragraphs * 3, "en"))[:3] == wrapped[:3]
-    # Marks that seem to end a sentence are within lines that are sentences.
+    # If each line is a sentence, punctuation within a line does not end it.
     sentences = ["Mr . Hale left . Then", "it rained", "and rained .", "He saw it .", "It ended ."]
     assert joined(tokenize("\n".join(sentences), "en")) == sentences
 

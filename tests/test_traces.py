@@ -1,4 +1,4 @@
-"""Nothing is traced or compiled again and again: a handful of shapes, however long a run is."""
+"""Functions are traced and compiled for a few shapes only, however long a run is."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from bilm.use.corpus_encoder import CorpusEncoder
 from bilm.use.packing import PackedRunner
 from tests.small_runs import ROWS, STEPS, small_options, write_corpus
 
-# Compiled functions are kept for a whole process: with a clip of their own, those of these tests
-# are made here.
+# Compiled functions are cached for the whole process, so these tests use clips that no other
+# test uses.
 CLIPS = {"training": 0.71, Mode.COMPILED_STEPS: 0.72, Mode.COMPILED_LOOP: 0.73, "calls": 0.74}
 
 
 @pytest.fixture
 def traces():
-    """Traces by the name of the function's code."""
+    """The number of traces by function name."""
     with counted_functions() as counted:
         yield counted
 
 
 def test_training(tmp_path, traces):
-    """Batches have ever other numbers of distinct words; the step is traced once."""
+    """The number of distinct words varies between batches, but the step is traced once."""
     options = small_options(
         "short_words_261", n_train_tokens=10 * ROWS * STEPS, n_epochs=2, dropout=0.1,
         sample_softmax=True, reset_rate=0.5,
@@ -38,7 +38,7 @@ def test_training(tmp_path, traces):
     data = write_corpus(tmp_path).data(options, shuffle_on_load=True)
     record = bilm.train(options, data, 1, tmp_path / "model", None)
     assert record.n_steps == 20
-    # The step, and what XLA compiles of a step of the LSTM, once for all layers and directions.
+    # The training step, and the compiled LSTM step, which all layers and directions share.
     assert len(traces) > 1 and set(traces.values()) == {1}
 
 
@@ -59,19 +59,19 @@ def random_sentences(n):
 
 @pytest.mark.parametrize("mode", [Mode.COMPILED_STEPS, Mode.COMPILED_LOOP])
 def test_embedding(traces, mode):
-    """Windows of ever other shapes are traced once for each number of rows."""
+    """Windows of varying shapes are traced once for each number of rows."""
     network = small_network(mode)
     runner = PackedRunner(network, mode=mode, rows=(4, 8))
     encoder = CorpusEncoder(network, word_ids, window_tokens=100, runner=runner)
     assert len(list(encoder.layers(random_sentences(300)))) == 300
-    # For 4 and 8 rows, and without a program.
+    # For 4 and 8 rows, and without compiling.
     assert max(traces.values()) <= 3
-    # Without a program, all layers and directions are one function.
+    # Without compiling, all layers and directions share one function.
     assert traces["projected_lstm"] == 1
 
 
 def test_calls_of_many_sizes(traces):
-    """A program is compiled for each number of rows, once it pays, and none for a few calls."""
+    """Each number of rows is compiled once that pays off, and not for a few calls."""
     network, sentences = small_network("calls"), random_sentences(150)
     expected = list(CorpusEncoder(network, word_ids).layers(sentences))
     traces.clear()

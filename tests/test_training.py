@@ -1,4 +1,4 @@
-"""`train`: how long it goes on, what it writes and tells, what it refuses, how it ends early."""
+"""`train`: the number of steps, files, progress events, and ending early."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_options(folder):
 
 @pytest.fixture(scope="module")
 def run(corpus, tmp_path_factory):
-    """A run of two epochs: its options, folder, record and events."""
+    """A run of three epochs: its options, folder, record and events."""
     options = small_options(n_epochs=3, n_train_tokens=5 * PER_STEP + 3) | {"mine": "kept"}
     folder = tmp_path_factory.mktemp("run")
     events = []
@@ -63,7 +63,7 @@ def test_the_events_of_a_run(run):
 
 
 def test_the_options_beside_the_checkpoints(run):
-    """Everything that was given is there, with what was filled in."""
+    """options.json has all given options, and the defaults of the others."""
     options, folder, _, _ = run
     written = read_options(folder)
     assert options.items() <= (written | {"lstm": options["lstm"]}).items()
@@ -131,7 +131,7 @@ def test_data_that_ends_ends_the_run(tmp_path):
 
 
 def test_a_last_batch_that_the_text_does_not_fill_is_not_trained_on(corpus, tmp_path):
-    """A data set of one pass ends within a batch; the original left that batch out, too."""
+    """A data set of one pass ends within a batch, which is skipped, as in the original."""
     options = small_options(n_epochs=100)
     data = corpus.data(options, "heldout.txt", test=True)
     n_full = len(list(data.iter_batches(ROWS, STEPS)))
@@ -147,7 +147,7 @@ def test_a_folder_with_options_alone_holds_no_model(corpus, tmp_path):
 
 
 def test_values_that_are_not_finite_are_not_saved(tmp_path):
-    """A step may end with numbers that only the next step would trip over."""
+    """A step may produce non-finite values that only the next step would notice."""
     options = small_options(n_epochs=20, learning_rate=1e30, all_clip_norm_val=None)
     data = Batches([random_batch(seed) for seed in range(9)])
     with pytest.raises(TrainingError, match=r"Step \d+: "):
@@ -189,7 +189,7 @@ def test_an_interrupt_saves_what_is_done(corpus, tmp_path):
 
 @pytest.mark.parametrize("keep", [1, 3])
 def test_checkpoints_that_are_kept(corpus, tmp_path, keep):
-    """With no time between them every step is saved, and the newest stay."""
+    """With `save_minutes=0` every step is saved, and the newest checkpoints are kept."""
     options = small_options(n_epochs=3)
     seen = []
 
@@ -218,7 +218,7 @@ def test_held_out_figures_of_a_bfloat16_run_are_those_of_test(corpus, tmp_path):
     record = train(options, corpus.data(options), tmp_path, heldout=heldout, precision="bfloat16")
     in_training = dict(record.heldout)[4]
     measured = bilm.test(options, record.checkpoint, heldout)
-    # Products in bfloat16 differ by more than 1e-4.
+    # With float32 matmuls the difference would exceed this tolerance.
     assert measured == pytest.approx(in_training, rel=1e-6)
     assert measured.forward == pytest.approx(in_training.forward, rel=1e-6)
     in_float32 = train(options, corpus.data(options), tmp_path / "b", heldout=heldout)

@@ -14,13 +14,13 @@ from tests import oracle
 from tests.oracle.files import hdf5_name
 
 N_TOKENS, ROWS, STEPS = 37, 3, 5
-# Building the graph of a step takes seconds, of this kind least. tests/test_golden_training.py
-# tries other kinds, against what was recorded.
+# Building the graph of a step takes seconds, least for this kind. tests/test_golden_training.py
+# compares other kinds with recorded results.
 QUICK = ("one_direction_one_layer_words",)
 
 
 def kinds(names, quick):
-    """Parameters of a test: all but the quick ones are left to the slow run."""
+    """Parameters of a test; all but the quick ones are marked slow."""
     return [
         pytest.param(name, marks=() if name in quick else pytest.mark.slow, id=name)
         for name in names
@@ -28,7 +28,7 @@ def kinds(names, quick):
 
 
 def training_options(kind, **changes):
-    """A kind of model with options that bring every part of a step into play."""
+    """Options of a kind of model that use every part of a training step."""
     options = {"bidirectional": True} | oracle.MODELS[kind]
     return options | {
         "n_tokens_vocab": N_TOKENS,
@@ -44,7 +44,7 @@ def training_options(kind, **changes):
 
 
 def random_batch(options, seed):
-    """A batch as the original's dict; words repeat within it, between and within directions."""
+    """A batch as a dict in the original's format; words repeat within and between directions."""
     random = np.random.default_rng(seed)
     width = options.get("char_cnn", {}).get("max_characters_per_token", 50)
     words = np.stack([oracle.word_characters("xyz"[: n % 4] + "é" * n, width) for n in range(9)])
@@ -57,7 +57,7 @@ def random_batch(options, seed):
 
 
 class Program:
-    """The program's step over given weights, by their HDF5 names."""
+    """A training step of the package with given weights, by their HDF5 names."""
 
     def __init__(self, options, weights, **settings):
         self.model = LanguageModel(options, seed=None, **settings)
@@ -83,7 +83,7 @@ class Program:
 
 
 def samples_of(inputs, batch):
-    """The drawn samples of each direction as the formulas take them."""
+    """The negative samples of each direction, as the formulas take them."""
     samples = []
     suffixes = ("", "_reverse")[: len(inputs.negatives)]
     for draw, suffix in zip(inputs.negatives, suffixes, strict=True):

@@ -1,4 +1,4 @@
-"""What `train` refuses, before anything is written."""
+"""Errors that `train` raises before anything is written."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_folder_with_a_model_is_not_overwritten(corpus, tmp_path, name):
     message = "model: the folder holds a trained model; it is not overwritten. Restart from its"
     with pytest.raises(InputError, match=message):
         train(options, corpus.data(options), tmp_path)
-    # A checkpoint of another folder does not make it this run's own.
+    # Passing a checkpoint of another folder does not change that.
     with pytest.raises(InputError, match=message):
         train(options, corpus.data(options), tmp_path, str(tmp_path / "other" / "model.ckpt-3"))
     assert sorted(os.listdir(tmp_path / "model")) == sorted(["options.json", name])

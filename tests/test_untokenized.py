@@ -1,4 +1,4 @@
-"""Text that is not tokenised is noticed, and tokenised text of any kind is not."""
+"""Text that is not tokenised causes a warning, and tokenised text of any kind does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example programs run, and give what the same work done by hand gives."""
+"""The example programs run, with the same results as direct calls of the library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONLLU = Path(__file__).parent / "fixtures" / "conllu"
 
 
 def example(name: str) -> ModuleType:
-    """The program as a module."""
+    """An example program, imported as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "usage_examples" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -38,7 +38,7 @@ def test_usage_character(capsys):
         "context_output (2, 9, 24)",
     ]
     vectors = program.embed(program.MODEL / "options.json", program.MODEL / "weights.hdf5")
-    # The mixes are untrained, and so the same; the second sentence has a token less.
+    # The mixes are untrained and therefore equal; the second sentence is one token shorter.
     np.testing.assert_array_equal(vectors["context"], vectors["context_output"])
     assert np.any(vectors["context"][1, 7]) and not np.any(vectors["context"][1, 8])
 

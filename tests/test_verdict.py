@@ -1,4 +1,4 @@
-"""How good a model is in words: word frequencies, unknown tokens, and what training says."""
+"""Verdicts on a model: word frequencies, unknown tokens, and the output of training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_unknown_tokens_are_counted_in_each_file(tmp_path):
     data = LMDataset(tmp_path / "?.txt", vocabulary)
     assert data.word_counts().tolist() == [0, 3, 3, 2, 1]  # three sentences, three unknown
     assert data.unknown_share() == 3 / 6
-    assert data.word_counts(2).tolist() == [0, 2, 2, 1, 0]  # a sentence of each file
+    assert data.word_counts(2).tolist() == [0, 2, 2, 1, 0]  # one sentence per file
     assert data.unknown_share(2) == 2 / 3
 
     class Own(LMDataset):
@@ -76,7 +76,7 @@ def test_what_is_said_of_a_model(facts, said):
 
 @pytest.mark.eager
 def test_a_vocabulary_of_another_language_is_noticed(tmp_path, capsys):
-    """Its perplexity is low, and nothing may praise it."""
+    """Its perplexity is low, but must not be reported as good."""
     text = make_text(tmp_path)
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n猫\n狗\n.\n", encoding="utf-8")
     save_dir = str(tmp_path / "model")

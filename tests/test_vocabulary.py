@@ -16,7 +16,7 @@ PAD = 260
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a vocabulary file of these lines; returns its path."""
+    """Writes a vocabulary file of the given lines; returns its path."""
 
     def write(*lines):
         path = tmp_path / "vocab.txt"
@@ -57,7 +57,7 @@ def test_encode(write):
     ids = vocab.encode("the  cat sat")
     assert ids.dtype == np.int32
     assert ids.tolist() == [0, 3, 4, 2, 1]
-    # The words are not turned round: only the marks are.
+    # Only BOS and EOS are swapped; the words keep their order.
     assert vocab.encode("the cat sat", reverse=True).tolist() == [1, 3, 4, 2, 0]
     assert vocab.encode(["the", "cat"], split=False).tolist() == [0, 3, 4, 1]
     assert vocab.encode("").tolist() == [0, 1]
@@ -74,7 +74,7 @@ def test_characters(write):
     assert vocab.word_to_char_ids("").tolist() == [258, 259, PAD, PAD, PAD, PAD]
     assert vocab.word_to_char_ids("abcd").tolist() == [258, 97, 98, 99, 100, 259]
     assert vocab.word_to_char_ids("abcdefg").tolist() == [258, 97, 98, 99, 100, 259]
-    # A cut may go through a character: bytes count.
+    # Words are cut after a number of bytes, even within a character.
     assert vocab.word_to_char_ids("abcß").tolist() == [258, 97, 98, 99, 0xC3, 259]
     assert vocab.word_to_char_ids("<S>").tolist() == vocab.bos_chars.tolist()
 
@@ -162,7 +162,7 @@ def test_missing_special_tokens_are_named(write):
 
 @pytest.mark.parametrize("characters", [None, 50])
 def test_a_vocabulary_without_unk_is_for_its_own_words(write, characters):
-    """As the original's: its own fixture has none."""
+    """As in the original, whose own test vocabulary has no <UNK>."""
     vocab = load_vocab(write("the", "<S>", "</S>", "cat"), characters)
     assert vocab.encode("the cat").tolist() == [1, 0, 3, 2]
     assert vocab.word_to_id("cat") == 3 and vocab.word_ids([]).shape == (0,)

@@ -1,4 +1,4 @@
-"""Weights in files: the names and shapes, what is refused, and that everything wrong is named."""
+"""Weight files: names, shapes, and errors that list everything that is wrong."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_options_of_another_model(tmp_path, changes, problems):
 
 @pytest.fixture(scope="module")
 def words_file(tmp_path_factory):
-    """Options and weights of a model of words."""
+    """Options and weights file of a word model."""
     folder = tmp_path_factory.mktemp("words")
     options = oracle.MODELS["words"]
     _, path = oracle.write_model(folder, options, oracle.random_weights(options, 3))
@@ -196,7 +196,7 @@ def test_a_file_that_is_cut_off(tmp_path, words_file, share):
 
 
 def test_damage_within_a_file(tmp_path, words_file):
-    """A changed byte of the structure is an error in a sentence, or makes no difference."""
+    """Changed bytes in the file's structure raise an `InputError` or make no difference."""
     options, path = words_file
     with open(path, "rb") as file:
         data = file.read()
@@ -217,7 +217,7 @@ def test_damage_within_a_file(tmp_path, words_file):
 
 
 def test_a_token_cache_in_a_file_of_its_own(tmp_path, words_file):
-    """The encoder that made the cache may stand beside the LSTMs, and others beside the cache."""
+    """The weights may also contain a character encoder, and the cache file other weights."""
     options = oracle.MODELS["as_published"]
     weights = oracle.random_weights(options, 4)
     _, path = oracle.write_model(tmp_path, options, weights)
@@ -246,7 +246,7 @@ def test_a_file_without_a_cache(tmp_path):
 
 
 def test_a_cache_of_another_size(tmp_path):
-    """As many words as there are rows; another width does not fit."""
+    """The number of rows may differ, but another width raises an error."""
     options = oracle.MODELS["words"]
     _, path = oracle.write_model(tmp_path, options, oracle.random_weights(options, 4))
     oracle.write_hdf5(tmp_path / "cache.hdf5", {"embedding": np.zeros((5, 9))})
@@ -268,7 +268,7 @@ def test_a_network_of_characters_needs_char_cnn():
 
 @pytest.mark.parametrize("kind", oracle.MODELS)
 def test_names_in_checkpoints(kind):
-    """The TF1 names of a kind of model are those that the recorded checkpoints follow."""
+    """The TF1 names of each kind of model follow the scheme of the recorded checkpoints."""
     options = oracle.MODELS[kind]
     network = network_of(options)
     softmax = Softmax(11, 8)

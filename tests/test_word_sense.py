@@ -1,4 +1,4 @@
-"""Senses by the nearest use: vectors whose neighbours are known."""
+"""Senses by the nearest use, tested on vectors whose neighbours are known."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)
 
 
 def uses(*rows):
-    """Occurrences from (sentence with the word first, vector, label), all in one layer."""
+    """One-layer occurrences from (sentence that starts with the word, vector, label) rows."""
     sentences = [tuple(sentence.split()) for sentence, _, _ in rows]
     vectors = np.array([vector for _, vector, _ in rows], np.float32)[:, np.newaxis]
     labels = [label for _, _, label in rows]
@@ -54,7 +54,7 @@ def test_the_nearest_use_of_the_same_word():
     )  # fmt: skip
     for centre in ("all", None):
         found = nearest_sense(TRAIN, test, 0, SenseSettings(centre=centre))
-        # A play is a game wherever its vector is.
+        # "play" has only one sense in training, wherever its vector is.
         assert found.senses == ["river", "money", "game", "money"]
         assert found.right.tolist() == [True, True, True, False]
         assert found.accuracy == 0.75 and found.ambiguous_accuracy == pytest.approx(2 / 3)
@@ -70,12 +70,12 @@ def test_the_nearest_mean_is_not_the_nearest_use():
     test = uses(("bank", EAST, None), ("bank", (0.6, 0.8), None))
     assert nearest_sense(train, test, 0, SenseSettings(centre=None)).senses == ["river", "money"]
     by_mean = nearest_sense(train, test, 0, SenseSettings("mean", None)).senses
-    # The mean of the river's uses points north, that of money's north-east.
+    # The mean of the river uses points north, the mean of the money uses north-east.
     assert by_mean == ["money", "money"]
 
 
 def test_a_mean_is_taken_from_the_vectors_first():
-    """The training uses of the bank are at a and b, their mean is at (13, 10)."""
+    """The training uses of "bank" are at a and b; their mean is (13, 10)."""
     a, b = (10.0, 11.0), (16.0, 9.0)
     train = uses(("bank", a, "a"), ("bank", b, "b"), ("oak", (0, 0), "c"))
     test = uses(("bank", (11, 9), None))
@@ -99,7 +99,7 @@ def test_of_equals_the_more_frequent_sense_is_taken():
 
 def test_words_without_training_uses():
     test = uses(("banks", (0.2, 0.9), "money"), ("bank", EAST, "river"))
-    # Layer 0 is near that of the bank, whose uses are in the north-east.
+    # By layer 0, "banks" is most similar to "bank".
     assert nearest_sense(TRAIN, test, 0).senses == ["money", "river"]
     nothing = nearest_sense(TRAIN, test, 0, SenseSettings(unseen=None))
     assert nothing.senses == [None, "river"] and nothing.accuracy == 0.5
@@ -138,7 +138,7 @@ def test_a_static_vector_cannot_tell_uses_apart_and_its_context_can():
 def senses(n, informative, seed=0):
     """Uses of two words, a and b, each with a frequent and a rare sense (2 : 1), in random order.
 
-    The vectors of a sense lie around its own direction if they are informative.
+    If `informative`, the vectors of each sense are close to its own direction.
     """
     rng = np.random.default_rng(seed)
     rows = []
@@ -155,7 +155,7 @@ def test_the_parameter_is_chosen_on_the_training_uses(method):
     found = nearest_sense(senses(300, True), test, 0, SenseSettings(method, None))
     first = first_sense(senses(300, True), test)
     assert found.parameter > 1 and found.accuracy > 0.9 > first.accuracy + 0.1
-    # Vectors that know nothing leave the prior alone.
+    # With uninformative vectors only the prior counts.
     noise = nearest_sense(senses(300, False), senses(300, False, 1), 0, SenseSettings("prior"))
     assert noise.parameter <= 1
     assert noise.accuracy == pytest.approx(
@@ -183,14 +183,14 @@ def test_the_prior_and_the_cosine_add_up():
 
 
 def test_means_are_shrunk_to_that_of_the_word():
-    """Of 2 uses east and 1 north, the word's mean is (2/3, 1/3). With m = 3 the mean of east is
-    (4, 1), that of north (2, 2), both before scaling.
+    """With 2 uses east and 1 north, the word's mean is (2/3, 1/3). With shrinkage 3, the mean of
+    east is (4, 1) and the mean of north is (2, 2), both before scaling.
     """
     train = uses(("w", EAST, "east"), ("w", EAST, "east"), ("w", NORTH, "north"))
     limit = unit(np.array([(4.0, 1)])) + unit(np.array([(2.0, 2)]))
     for shrinkage, x, sense in ((3, 0.01, "north"), (3, -0.01, "east"), (0, 0.01, "east")):
         test = uses(("w", tuple(limit[0] + [-x, x]), None))
-        # With so large a kappa, frequencies do not count.
+        # With such a large kappa, frequencies do not count.
         for method in ("mean", "prior"):
             settings = SenseSettings(method, None, shrinkage=shrinkage, kappa=1e6)
             assert nearest_sense(train, test, 0, settings).senses == [sense]
@@ -204,7 +204,7 @@ def test_votes_are_weighted_by_the_cosine():
         k: nearest_sense(train, test, 0, SenseSettings("votes", None, neighbours=k)).senses[0]
         for k in (1, 2, 3, 4)
     }
-    # Of three, 0.99 against 0.5 + 0.5.
+    # For three neighbours: 0.99 against 0.5 + 0.5.
     assert by_k == {1: "one", 2: "one", 3: "two", 4: "two"}
 
 

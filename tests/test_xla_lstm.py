@@ -25,7 +25,7 @@ CASES = {
 @pytest.mark.parametrize("n_rows", [3, 33])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_layers_are_those_of_the_recurrence(case, n_rows):
-    """With few rows, what the inputs of eight steps give is one product."""
+    """With few rows, the inputs of eight steps are multiplied in one matmul."""
     options = LSTMOptions(**({"dim": 7, "projection_dim": 4, "n_layers": 2} | case))
     draw = np.random.default_rng(2)
     stack = LSTMStack(options, seed=1)
