@@ -21,7 +21,7 @@ import numpy as np
 from bilm.cli import main
 from bilm.files.checkpoints import load_options_latest_checkpoint
 from bilm.training import loop
-from bilm.training.state import read_run_state
+from bilm.training.run_state import read_run_state
 from tests.command_line import OPTIONS, WORDS
 from tests.compare import checkpoint_tensors
 from tests.faulty_files import begin, run_here

@@ -29,7 +29,7 @@ from bilm.files.checkpoints import (
     tidy_folder,
 )
 from bilm.training.optimizer import Schedule
-from bilm.training.state import HeldoutState, RunSettings, RunState, read_run_state
+from bilm.training.run_state import HeldoutState, RunSettings, RunState, read_run_state
 from tests import oracle
 from tests.compare import checkpoint_tensors, contents
 from tests.small_runs import small_options, write_corpus

@@ -11,7 +11,7 @@ import pytest
 
 from bilm.cli import main
 from bilm.training import load_options_latest_checkpoint
-from bilm.training.state import read_run_state
+from bilm.training.run_state import read_run_state
 from tests.command_line import OPTIONS, input_error, train_arguments
 
 pytestmark = pytest.mark.eager

@@ -11,7 +11,7 @@ import socket
 import numpy as np
 import pytest
 
-from bilm.training.state import read_run_state
+from bilm.training.run_state import read_run_state
 from tests.command_line import make_text, train_arguments
 from tests.compare import assert_same_checkpoint, contents
 from tests.processes import bound_files, saved_steps, start_bilm, wait_for

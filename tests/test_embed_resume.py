@@ -14,7 +14,7 @@ from bilm import ELMo
 from bilm.cli import main
 from bilm.data.sentences import Sentence
 from bilm.jobs.arrow import write_parquet
-from bilm.jobs.sentence_pieces import SentencePieces
+from bilm.jobs.job_pieces import JobPieces
 from bilm.jobs.vector_files import (
     PackedVectors,
     write_hdf5,
@@ -48,7 +48,7 @@ def test_shards_share_the_lines(place):
 
 def crash_after(monkeypatch, n, *flags):
     """Crash once `n` sentences are in pieces."""
-    add = SentencePieces.add
+    add = JobPieces.add
 
     def add_until(pieces, *arguments):
         if pieces.n_sentences == n:
@@ -56,7 +56,7 @@ def crash_after(monkeypatch, n, *flags):
         add(pieces, *arguments)
 
     with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(SentencePieces, "add", add_until)
+        patch.setattr(JobPieces, "add", add_until)
         embed("--all", *flags)
     assert len(list(PARTIAL.glob("pieces-*/*.hdf5"))) == 1 and not os.path.exists("out.hdf5")
 
@@ -158,7 +158,7 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
     shape = [3, None, 16] if layers == "all" else [None, 16]
     (tmp_path / "p").mkdir()
     kept = []
-    with SentencePieces(str(tmp_path / "p"), shape, dtype, memory_bytes=1000) as pieces:
+    with JobPieces(str(tmp_path / "p"), shape, dtype, memory_bytes=1000) as pieces:
         for number, vectors in model.encode_iter(
             enumerate(texts), layers, with_ids=True, new_array=pieces.new_array
         ):
@@ -203,11 +203,11 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
 def test_an_error_within_a_long_sentence_leaves_no_piece(tmp_path):
     with (
         pytest.raises(SystemError),
-        SentencePieces(str(tmp_path), (None, 2), "float32") as pieces,
+        JobPieces(str(tmp_path), (None, 2), "float32") as pieces,
     ):
         pieces.add(Sentence(0, "a"), np.zeros((1, 2), np.float32))
         array = pieces.new_array((100, 2))
         array[..., 10:20, :] = np.ones((10, 2), np.float32)
         raise SystemError
     assert os.listdir(tmp_path) == ["000000.hdf5"]
-    assert SentencePieces(str(tmp_path), (None, 2), "float32").n_sentences == 1
+    assert JobPieces(str(tmp_path), (None, 2), "float32").n_sentences == 1

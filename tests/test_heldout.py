@@ -8,7 +8,7 @@ import pytest
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.intervals import Interval
 from bilm.training.evaluation import Perplexity
-from bilm.training.state import HeldoutState, exp_of_loss
+from bilm.training.run_state import HeldoutState, exp_of_loss
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bilm import InputError
 from bilm.data.sentences import Sentence
 from bilm.files.writing import atomic_write
 from bilm.jobs.job_folder import JobFolder, check_output
-from bilm.jobs.sentence_pieces import SentencePieces
+from bilm.jobs.job_pieces import JobPieces
 
 SETTINGS = {"model": "abc", "layers": "top", "files": {"a.txt": "3 lines"}}
 
@@ -29,7 +29,7 @@ def partial(tmp_path):
 
 
 def write_piece(folder, name="a", content="x"):
-    with atomic_write(os.path.join(folder.pieces, name)) as path:
+    with atomic_write(os.path.join(folder.pieces_folder, name)) as path:
         Path(path).write_text(content, encoding="utf-8")
 
 
@@ -38,7 +38,7 @@ def is_complete(out):
 
 
 def names(folder):
-    return sorted(os.listdir(folder.pieces))
+    return sorted(os.listdir(folder.pieces_folder))
 
 
 def interrupt(out, settings=SETTINGS, **choices):
@@ -96,7 +96,7 @@ def test_a_job_that_was_killed_when_its_pieces_were_renamed(out, partial):
     os.rename(out, out.with_name("moved"))
     with JobFolder(out, SETTINGS, resume=True) as folder:
         assert not folder.is_over  # the result was moved, so it is not finished
-        os.rmdir(folder.pieces)
+        os.rmdir(folder.pieces_folder)
         os.rename(out.with_name("moved"), out)
     with JobFolder(out, SETTINGS, resume=True) as folder:
         assert folder.is_over
@@ -151,9 +151,9 @@ def test_another_job(out):
 def test_a_worker_left_over_from_another_job_writes_nowhere(out):
     interrupt(out)
     with JobFolder(out, SETTINGS, resume=True) as folder:
-        old = folder.pieces
+        old = folder.pieces_folder
     with JobFolder(out, {**SETTINGS, "layers": 1}, force=True) as folder:
-        assert folder.pieces != old and not os.path.exists(old)
+        assert folder.pieces_folder != old and not os.path.exists(old)
         with pytest.raises(FileNotFoundError), atomic_write(os.path.join(old, "b")):
             pass
 
@@ -250,7 +250,7 @@ ODD = ["a b c", "", "tab\tand\0zero", "x\u2028y \ud7ff", '"quoted" \\ {}']
 
 
 def write_sentences(folder, **settings):
-    with SentencePieces(str(folder), SHAPE, "float32", **settings) as pieces:
+    with JobPieces(str(folder), SHAPE, "float32", **settings) as pieces:
         for number, text in enumerate(ODD):
             pieces.add(Sentence(number, text), vectors_of(len(text.split()), number))
     return pieces
@@ -267,7 +267,7 @@ def check_sentences(pieces):
 def test_any_text_comes_back(tmp_path, piece_bytes):
     check_sentences(write_sentences(tmp_path, piece_bytes=piece_bytes))
     assert len(os.listdir(tmp_path)) == {1: 5, 600: 2, 10**6: 1}[piece_bytes]
-    again = SentencePieces(str(tmp_path), SHAPE, "float32")
+    again = JobPieces(str(tmp_path), SHAPE, "float32")
     check_sentences(again)
     np.testing.assert_array_equal(
         np.concatenate(list(again.blocks())), np.concatenate([v for _, v in again])
@@ -275,10 +275,10 @@ def test_any_text_comes_back(tmp_path, piece_bytes):
 
 
 def test_an_error_loses_nothing_that_was_added(tmp_path):
-    with pytest.raises(SystemError), SentencePieces(str(tmp_path), SHAPE, "float32") as pieces:
+    with pytest.raises(SystemError), JobPieces(str(tmp_path), SHAPE, "float32") as pieces:
         pieces.add(Sentence(0, "a b c", "key"), vectors_of(3))
         raise SystemError
-    (only,) = SentencePieces(str(tmp_path), SHAPE, "float32")
+    (only,) = JobPieces(str(tmp_path), SHAPE, "float32")
     assert only.sentence == Sentence(0, "a b c", "key")
     np.testing.assert_array_equal(only.vectors, vectors_of(3))
 
@@ -288,7 +288,7 @@ def test_a_damaged_piece_is_named(tmp_path):
     path = tmp_path / "000002.hdf5"
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(InputError, match=r"000002\.hdf5: not an HDF5 file, or damaged"):
-        SentencePieces(str(tmp_path), SHAPE, "float32")
+        JobPieces(str(tmp_path), SHAPE, "float32")
 
 
 # The command line

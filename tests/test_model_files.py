@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, ELMo, InputError
-from bilm.files.containers import choose_files
+from bilm.files.file_choice import choose_files
 from bilm.files.model_files import ModelFiles, open_model
 from tests import oracle
 

@@ -166,9 +166,11 @@ def test_the_rows_of_a_batch_are_divided_with_their_words():
     assert divide(feed, 1) == [feed]
     for k, part in enumerate(divide(feed, 2)):
         rows = slice(2 * k, 2 * k + 2)
-        np.testing.assert_array_equal(part.inputs[part.words], inputs[words[:, :, rows]])
+        np.testing.assert_array_equal(part.distinct[part.words], inputs[words[:, :, rows]])
         np.testing.assert_array_equal(part.targets, targets[:, :, rows])
-        assert len(part.inputs) == len(np.unique(words[:, :, rows])) and part.words.dtype == "int32"
+        assert (
+            len(part.distinct) == len(np.unique(words[:, :, rows])) and part.words.dtype == "int32"
+        )
 
 
 def test_a_row_is_dropped_alike_wherever_it_is():

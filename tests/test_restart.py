@@ -12,7 +12,7 @@ import bilm
 from bilm.core.errors import InputError
 from bilm.files.checkpoints import save_checkpoint
 from bilm.files.weights import open_weights
-from bilm.training.state import read_run_state
+from bilm.training.run_state import read_run_state
 from tests.compare import assert_same_checkpoint, checkpoint_tensors, contents
 from tests.small_runs import ROWS, STEPS, small_options
 

@@ -16,7 +16,7 @@ from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.training import load_options_latest_checkpoint, train
-from bilm.training.state import RunState, read_run_state
+from bilm.training.run_state import RunState, read_run_state
 from tests.command_line import OPTIONS, WORDS, Text, input_error
 from tests.compare import assert_same_checkpoint
 from tests.processes import saved_steps, start_bilm, wait_for

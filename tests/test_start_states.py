@@ -27,7 +27,7 @@ from bilm.training import LanguageModel, train
 from bilm.training.evaluation import Scorer, evaluate
 from bilm.training.inputs import draw_resets, make_feed, sentence_starts, step_inputs
 from bilm.training.optimizer import Optimizer
-from bilm.training.state import load_mean_states
+from bilm.training.run_state import load_mean_states
 from bilm.training.step import TrainingStep
 from tests import oracle
 from tests.command_line import input_error

@@ -40,7 +40,7 @@ def lines_of(parts, order=None):
             assert len(lines) == part.n_lines
             for row, line in enumerate(lines):
                 assert part.first_id + row not in found
-                found[part.first_id + row] = (*part.place(row), line)
+                found[part.first_id + row] = (*part.file_and_line(row), line)
     assert sorted(found) == list(range(len(found)))
     return [found[number] for number in range(len(found))]
 
@@ -92,7 +92,7 @@ def test_ranges_are_about_as_large_as_asked_for(tmp_path):
     ranges = find_ranges([large, *small], 40)
     assert [one.n_bytes for one in ranges] == [45] * 20 + [30, 30, 15]
     assert [len(one.parts) for one in ranges[-3:]] == [2, 2, 1]
-    assert ranges[-1].place(2) == (small[-1], 2)
+    assert ranges[-1].file_and_line(2) == (small[-1], 2)
     assert str(ranges[-2]) == f"{small[2]}, lines 1 to 3; {small[3]}, lines 1 to 3"
 
 

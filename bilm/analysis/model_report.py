@@ -17,7 +17,7 @@ from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
 from bilm.analysis.page import page
 from bilm.cli.terminal import table
-from bilm.training.state import exp_of_loss
+from bilm.training.run_state import exp_of_loss
 from bilm.training.verdict import verdict
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import argparse
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
-from bilm.files.published import require_known
+from bilm.files.named_models import require_known
 from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
 
 

@@ -32,9 +32,9 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from bilm.cli import flags, text_job
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import note, python_only_on_stderr
-from bilm.cli.text_job import STANDARD, progress_display
+from bilm.cli.text_command import STANDARD, progress_display
 from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
 
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "output OUT": "file to write; - is standard output",
         },
     )
-    text_job.add_elmo(parser)
+    text_command.add_elmo(parser)
     group = parser.add_argument_group("vectors")
     choice = group.add_mutually_exclusive_group()
     flags.add(choice, _LAYERS, type=_layers, default="average")
@@ -145,7 +145,7 @@ def _embed(args: argparse.Namespace) -> int:
         return _note_complete(args)
     if args.output != STANDARD and args.force:
         flags.require_free(args, args.output)
-    model = text_job.load_elmo(args, source)
+    model = text_command.load_elmo(args, source)
     with progress_display(args.output) as display:
 
         def show(n_sentences: int, n_tokens: int, n_all: int | None) -> None:
@@ -171,7 +171,7 @@ def _embed_on_ray(args: argparse.Namespace) -> int:
     import_extra("ray", "--engine ray")
     from bilm.jobs.ray import embed
 
-    model = text_job.pretrained(args)
+    model = text_command.pretrained(args)
     from bilm.jobs.tables import TableEmbedder
 
     embedder = TableEmbedder(

@@ -16,7 +16,7 @@ import argparse
 import math
 import os
 
-from bilm.cli import flags, text_job
+from bilm.cli import flags, text_command
 from bilm.files.writing import overwritten
 
 _weights = flags.value(
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     is_empty = os.path.isdir(args.output) and not os.listdir(args.output)
     if os.path.exists(args.output) and not (args.force or is_empty):
         raise overwritten(args.output, allowed_by="--force")
-    model = text_job.pretrained(args)
+    model = text_command.pretrained(args)
     from bilm.use.saved_model import export_saved_model, read_mix
 
     mix = args.layer_weights if args.mix is None else read_mix(args.mix, args.mix_name)

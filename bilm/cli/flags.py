@@ -188,7 +188,7 @@ def _texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 def require_inputs(args: argparse.Namespace) -> None:
     """Check that the inputs of a command exist, before the slow import of TensorFlow."""
-    from bilm.files.published import is_remote, require_known
+    from bilm.files.named_models import is_remote, require_known
 
     for flag, name in _texts(args):
         if flag in _GLOBS or (flag == "input" and getattr(args, "engine", None)):

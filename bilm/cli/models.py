@@ -17,7 +17,7 @@ import json
 
 from bilm.cli import flags
 from bilm.cli.terminal import show, table
-from bilm.files.published import published_models
+from bilm.files.named_models import published_models
 
 _COLUMNS = {"name": "name", "language": "language, text", "megabytes": "MB", "tokens": "tokens",
             "licence": "licence", "present": "present"}  # fmt: skip

@@ -34,9 +34,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli import flags, text_job
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import note, show, table
-from bilm.cli.text_job import STANDARD
+from bilm.cli.text_command import STANDARD
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files
 
@@ -67,9 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "was split (default: at white space; pairs: model, if its tokenizer is known)",
         },
     )
-    text_job.add_predictor(parser)
+    text_command.add_predictor(parser)
     flags.add(parser, {"--totals": "write the sums of each sentence only, not its tokens"})
-    text_job.add_result(parser, "jsonl|tsv|surprisal")
+    text_command.add_result(parser, "jsonl|tsv|surprisal")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         tokenizer = Tokenizer(args.tokenizer)
     if args.pairs is not None:
         find_all_files(args.pairs)
-    predictor = text_job.load_predictor(args)
+    predictor = text_command.load_predictor(args)
     if args.tokenizer == _MODEL or (args.tokenizer is None and args.pairs):
         tokenizer = _tokenizer_of(predictor, args)
     if args.pairs is not None:
@@ -117,14 +117,14 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
     from bilm.training import Perplexity
     from bilm.training.verdict import unknown_warning
 
-    name, lines = text_job.read_input(args.input)
+    name, lines = text_command.read_input(args.input)
     split = str.split if tokenizer is None else tokenizer.tokens
     losses = np.zeros(predictor.options.n_directions)
     counts = Counter[str]()
     first = int(args.format == "surprisal")  # the number of the first line
 
     def scores() -> Iterator[tuple[int, Scored]]:
-        found = text_job.sentences(name, lines, split, first)
+        found = text_command.sentences(name, lines, split, first)
         scored = predictor.score_iter(found, batch_size=args.batch_size, with_ids=True)
         for (number, line), score in scored:
             sums = _sums(score)
@@ -139,7 +139,7 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
         fields, rows, objects = _SURPRISAL, functools.partial(_surprisal_rows, tokenizer), None
     elif args.totals:
         fields, rows, objects = ("line", *_SUMS), _total_rows, None
-    text_job.write_results(args, scores(), fields, rows, "scoring", objects)
+    text_command.write_results(args, scores(), fields, rows, "scoring", objects)
     # Each sentence has one more prediction, of its end.
     perplexity = Perplexity.of_losses(losses, counts["tokens"] + counts["sentences"])
     perplexity.unknown = counts["unknown"] / counts["tokens"]
@@ -237,11 +237,13 @@ def _score_pairs(
             raise InputError(f"{files[0]}: must have a pair, got none.")
 
     if args.out == STANDARD:
-        with text_job.progress_display(args.out) as display:
+        with text_command.progress_display(args.out) as display:
             for number, _ in counted():
                 display.update("scoring", number + 1, unit="pairs")
     else:
-        text_job.write_results(args, counted(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects)
+        text_command.write_results(
+            args, counted(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects
+        )
     _print_accuracies(counts)
     return 0
 

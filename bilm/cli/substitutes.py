@@ -18,8 +18,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli import flags, text_job
-from bilm.cli.text_job import STANDARD
+from bilm.cli import flags, text_command
+from bilm.cli.text_command import STANDARD
 
 if TYPE_CHECKING:
     from bilm.use.predictor import Substitutes
@@ -30,7 +30,7 @@ _FIELDS = ("line", "place", "token", "rank", "word", "log_probability")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"input IN": "text; - is standard input"}, nargs="?")
     flags.add(parser, {"--text SENTENCE": "one sentence, instead of IN"})
-    text_job.add_predictor(parser)
+    text_command.add_predictor(parser)
     places = parser.add_mutually_exclusive_group()
     place = "predict token N of each sentence, counted from 0; may be repeated (default: the "
     flags.add(places, {"--place N>=0": place + "tokens ___)"}, action="append")
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "for one)",
         },
     )
-    text_job.add_result(
+    text_command.add_result(
         parser, "text|jsonl|tsv", "text in a terminal, otherwise jsonl; text shows probabilities"
     )
     parser.set_defaults(n=10, format=None)
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format is None:
         is_read = args.out == STANDARD and sys.stdout.isatty()
         args.format = "text" if is_read else "jsonl"
-    predictor = text_job.load_predictor(args)
+    predictor = text_command.load_predictor(args)
     places: Any = "all" if args.every else args.place or "gaps"
     found = predictor.substitutes_iter(
         _sentences(args, places),
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         with_ids=True,
     )
     results = ((number, (line.split(), places)) for (number, line), places in found)
-    text_job.write_results(args, results, _FIELDS, _rows, "predicting", _objects, _lines)
+    text_command.write_results(args, results, _FIELDS, _rows, "predicting", _objects, _lines)
     return 0
 
 
@@ -81,8 +81,8 @@ def _sentences(
 
     name, lines = "--text", iter([args.text])
     if args.text is None:
-        name, lines = text_job.read_input(args.input)
-    for (number, line), tokens in text_job.sentences(name, lines):
+        name, lines = text_command.read_input(args.input)
+    for (number, line), tokens in text_command.sentences(name, lines):
         find_places(tokens, places, f"{name}, line {number + 1}")
         yield (number, line), tokens
 

@@ -40,7 +40,7 @@ from bilm.progress import ProgressDisplay
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
     from bilm.training import Perplexity, TrainingProgress, TrainingRecord
-    from bilm.training.state import RunState
+    from bilm.training.run_state import RunState
 
 # Steps whose mean loss gives the training perplexity.
 _LAST_STEPS = 100
@@ -159,7 +159,7 @@ def read_run(save_dir: str) -> tuple[Options, RunState | None, str]:
     """The options of the run in a folder, its state (None for the original program), and the
     checkpoint."""
     from bilm.files.checkpoints import load_options_latest_checkpoint
-    from bilm.training.state import read_run_state
+    from bilm.training.run_state import read_run_state
 
     values, checkpoint = load_options_latest_checkpoint(save_dir)
     state = read_run_state(checkpoint)
@@ -180,7 +180,7 @@ def override(options: Options, args: argparse.Namespace) -> Options:
 
 def run_settings(args: argparse.Namespace, state: RunState | None) -> dict[str, Any]:
     """Arguments of `bilm.train` by the flags, or else as in the run that is continued."""
-    from bilm.training.state import RunSettings
+    from bilm.training.run_state import RunSettings
 
     before = RunSettings() if state is None else state.settings
     given = flags.given(args, "seed", "precision", "init_from")

@@ -26,8 +26,8 @@ class Feed(NamedTuple):
 
     # Int32, the distinct words: characters (distinct, max_word_length) or word ids (distinct,),
     # both 1-based: 0 is padding.
-    inputs: Any
-    words: Any  # int32 (D, time, batch), rows of `inputs`
+    distinct: Any
+    words: Any  # int32 (D, time, batch), rows of `distinct`
     targets: Any  # int32 (D, time, batch), vocabulary ids
 
 
@@ -137,7 +137,7 @@ class LanguageModel(keras.Model):
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
         """The top layer, the input of the softmax: per direction float32 (time, batch,
         projection_dim), and the states. Arguments as for `losses`."""
-        vectors = self.encoder(feed.inputs)  # (distinct, projection_dim)
+        vectors = self.encoder(feed.distinct)  # (distinct, projection_dim)
         # (distinct, projection_dim) -> (time, batch, projection_dim)
         read = [tf.gather(vectors, feed.words[d]) for d in range(len(self.stacks))]
         boundaries = []

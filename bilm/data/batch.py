@@ -19,9 +19,9 @@ from bilm.core.options import MOST_ROWS
 from bilm.data.corpus import (
     Corpus,
     IndexedText,
+    IteratorCorpus,
     IteratorState,
     RowPosition,
-    SentenceChunks,
     SentenceIds,
 )
 
@@ -94,7 +94,7 @@ class SentenceReader(Iterator[SentenceIds]):
     of earlier shards, then all sentences of one shard; a sentence is its number in `text`.
     """
 
-    def __init__(self, source: Corpus | SentenceChunks, *, reverse: bool = False) -> None:
+    def __init__(self, source: Corpus | IteratorCorpus, *, reverse: bool = False) -> None:
         self.source = source
         self.reverse = reverse
         self.text = IndexedText.from_ids([], source.max_word_length)
@@ -135,17 +135,17 @@ class SentenceReader(Iterator[SentenceIds]):
             segment is consecutive inputs of one sentence: row, first column, sentence, number of
             the first input in the sentence, and number of inputs; (segments, 5) int64.
         """
-        inputs, drawn = self.text.inputs.data, self.drawn
+        n_inputs, drawn = self.text.n_inputs.data, self.drawn
         segments: list[tuple[int, ...]] = []
         after: list[Held | None] = []
         for row, held in enumerate(self.rows):
             column = 0
-            while column < num_steps and (held is not None or drawn < len(inputs)):
+            while column < num_steps and (held is not None or drawn < len(n_inputs)):
                 if held is None:
                     held = Held(drawn, 0)
                     drawn += 1
                 sentence, offset = held
-                left = inputs[sentence] - offset
+                left = n_inputs[sentence] - offset
                 length = min(left, num_steps - column)
                 segments.append((row, column, sentence, offset, length))
                 column += length
@@ -194,7 +194,7 @@ class SentenceReader(Iterator[SentenceIds]):
             for number, row in enumerate(state.rows):
                 if row and row.shard == shard:
                     held = Held(len(self._origins) + row.sentence, row.offset)
-                    if held.offset >= self.text.inputs[held.sentence]:
+                    if held.offset >= self.text.n_inputs[held.sentence]:
                         raise IndexError(held.offset)
                     self.rows[number] = held
         self.drawn = len(self._origins) + state.sentence
@@ -234,7 +234,7 @@ def _get_batch(
     require(integer(1, MOST_ROWS), batch_size=batch_size, num_steps=num_steps)
     reader = generator
     if not isinstance(reader, SentenceReader) or reader.source.max_word_length != max_word_length:
-        chunks = SentenceChunks(generator, max_word_length, batch_size * num_steps)
+        chunks = IteratorCorpus(generator, max_word_length, batch_size * num_steps)
         reader = SentenceReader(chunks)
     reverses = (reader.reverse, not reader.reverse)[: 1 + bidirectional]
     reader.begin(batch_size, num_steps, state)
@@ -262,7 +262,7 @@ def make_batch(
     within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
     where = np.repeat(row * shape[1] + column, length) + within
 
-    start, end = text.starts[sentence], text.starts[sentence] + text.inputs[sentence]
+    start, end = text.starts[sentence], text.starts[sentence] + text.n_inputs[sentence]
     inputs, targets = [], []
     for reverse in reverses:
         first, step = (end - offset, -1) if reverse else (start + offset, 1)
@@ -278,8 +278,8 @@ def make_batch(
     ids = [text.vocabulary_ids[words] for words in inputs]
     characters, numbers = None, ids
     if text.characters is not None:
-        rows, number = _number_distinct(np.concatenate(inputs), len(text.vocabulary_ids))
-        characters, numbers = text.characters[rows], np.split(number, len(reverses))
+        distinct, numbering = _number_distinct(np.concatenate(inputs), len(text.vocabulary_ids))
+        characters, numbers = text.characters[distinct], np.split(numbering, len(reverses))
     streams = (
         Stream(laid_out(token_ids), laid_out(words), laid_out(text.vocabulary_ids[next_words]))
         for token_ids, words, next_words in zip(ids, numbers, targets, strict=True)
@@ -305,9 +305,9 @@ def sentence_batches(
         first: number of the text's first sentence.
         max_rows: most rows of a batch; None: no limit.
     """
-    order = np.argsort(text.inputs, kind="stable")
-    for numbers in _cut(order, text.inputs[order], max_tokens, max_rows or len(order)):
-        length = text.inputs[numbers].astype(np.int64)
+    order = np.argsort(text.n_inputs, kind="stable")
+    for numbers in _cut(order, text.n_inputs[order], max_tokens, max_rows or len(order)):
+        length = text.n_inputs[numbers].astype(np.int64)
         zeros = np.zeros_like(length)
         segments = np.stack((np.arange(len(numbers)), zeros, numbers, zeros, length), axis=1)
         shape = (len(numbers), int(length[-1]))

@@ -109,7 +109,7 @@ class Corpus:
         if not self.shuffle:
             return text
         order = np.r_[:n, n + self._order(shard, len(text) - n)]
-        return replace(text, starts=text.starts[order], inputs=text.inputs[order])
+        return replace(text, starts=text.starts[order], n_inputs=text.n_inputs[order])
 
     def describe(self, shard: int, sentence: int) -> str:
         """A readable position of a sentence, given its shard and number in reading order."""
@@ -165,7 +165,7 @@ class IndexedText:
 
     words: np.ndarray  # (positions,) int32, rows of the table, one sentence after the other
     starts: np.ndarray  # (sentences,) int64, the index in `words` of each sentence's `<S>`
-    inputs: np.ndarray  # (sentences,) int32, inputs in either direction: words + 1
+    n_inputs: np.ndarray  # (sentences,) int32, inputs in either direction: words + 1
     distinct: list[str] | None  # the table's words, `<S>` and `</S>` first, if they are known
     vocabulary_ids: np.ndarray  # (distinct,) int32, the table's ids; `<UNK>` outside the vocabulary
     characters: np.ndarray | None  # (distinct, max_word_length) uint16, as from `encode_words`
@@ -218,19 +218,19 @@ class IndexedText:
     def sentence(self, number: int) -> np.ndarray:
         """The rows of the table of `<S>`, a sentence's words and `</S>`: (words + 2,) int32."""
         start = self.starts[number]
-        return self.words[start : start + self.inputs[number] + 1]
+        return self.words[start : start + self.n_inputs[number] + 1]
 
 
 def _placed(
     words: Sequence[int], inputs: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The attributes `words`, `starts` and `inputs`."""
+    """The attributes `words`, `starts` and `n_inputs`."""
     n_inputs = np.asarray(inputs, np.int32)
     starts = np.cumsum(n_inputs + 1, dtype=np.int64) - (n_inputs + 1)
     return np.asarray(words, np.int32), starts, n_inputs
 
 
-class SentenceChunks:
+class IteratorCorpus:
     """The sentences of an iterator: a shard is the next sentences with about `n_inputs` inputs.
     Sentences with fewer than two ids have no input and are skipped."""
 

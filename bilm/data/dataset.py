@@ -22,7 +22,7 @@ import numpy as np
 
 from bilm.core.errors import InputError, integer, require, shown
 from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
-from bilm.data.corpus import Corpus, IndexedText, IteratorState, SentenceChunks, SentenceIds
+from bilm.data.corpus import Corpus, IndexedText, IteratorCorpus, IteratorState, SentenceIds
 from bilm.data.encoding import EOS
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike
@@ -113,12 +113,11 @@ class LMDataset:
         return self._counted(None)
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray | None:
-        """Occurrences of each word of the vocabulary in the text of all workers, which is counted
-        once.
+        """Occurrences of each word of the vocabulary in the text of all workers.
 
         Args:
-            max_tokens: approximate size of a sample, from the start of each file, if the text has
-                not been counted yet; None: all.
+            max_tokens: approximate size of a sample, from the start of each file; None: all, which
+                is counted once.
 
         Returns:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
@@ -126,9 +125,7 @@ class LMDataset:
         """
         if not self._is_its_corpus():
             return None
-        if max_tokens is None or "_counts" in self.__dict__:
-            return self._counts
-        return self._counted(max_tokens)
+        return self._counts if max_tokens is None else self._counted(max_tokens)
 
     def _counted(self, max_tokens: int | None) -> np.ndarray:
         found: Counter[str] = Counter()
@@ -249,7 +246,7 @@ class LMDataset:
             source, reverse = sentences.source, sentences.reverse
         elif self._corpus.one_pass:
             # A subclass yields its sentences in reading order.
-            source = SentenceChunks(sentences, self.max_word_length, _SORTED_AT_ONCE)
+            source = IteratorCorpus(sentences, self.max_word_length, _SORTED_AT_ONCE)
             reverse = False
         else:
             raise InputError(

@@ -65,7 +65,7 @@ class TextRange(NamedTuple):
     def n_bytes(self) -> int:
         return sum(part.stop - part.start for part in self.parts)
 
-    def place(self, row: int) -> tuple[str, int]:
+    def file_and_line(self, row: int) -> tuple[str, int]:
         """The file of a line of this range, and its number there, both 0-based."""
         for part in self.parts:
             if row < part.n_lines:

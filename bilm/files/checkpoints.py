@@ -3,7 +3,7 @@
 A training folder holds `options.json`, `checkpoint` (which names the newest checkpoint) and for
 each checkpoint `model.ckpt-N.index` and `model.ckpt-N.data-00000-of-00001`. Variables and
 accumulators have the original's names, so both programs' checkpoints are read in the same way. Our
-checkpoints also hold the state in `bilm.training.state`. The best model of a run is kept in the
+checkpoints also hold the state in `bilm.training.run_state`. The best model of a run is kept in the
 subfolder `best`, which is itself a training folder.
 
 TensorFlow reads them: load only checkpoints that you trust.
@@ -289,8 +289,8 @@ def keep_best(save_dir: PathLike, prefix: str) -> str:
 def find_best(ckpt_file: str, best_step: int) -> str | None:
     """The intact checkpoint of a run's best model, in the folder of `ckpt_file` or its `best`."""
     folder = os.path.dirname(ckpt_file)
-    places = (folder, os.path.join(folder, BEST_FOLDER))
-    prefixes = [checkpoint_prefix(place, best_step) for place in places]
+    folders = (folder, os.path.join(folder, BEST_FOLDER))
+    prefixes = [checkpoint_prefix(folder, best_step) for folder in folders]
     return next((prefix for prefix in prefixes if is_whole(prefix)), None)
 
 

@@ -3,7 +3,7 @@
 Known containers: NLPL's ZIP files and folders (model.hdf5, options.json, vocab.txt or
 vocab.txt.gz), our model folders with the same files, AllenNLP's pairs (..._options.json and
 ..._weights.hdf5), and training folders, ours or the original's. For names and addresses see
-`bilm.files.published`.
+`bilm.files.named_models`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import h5py
 
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
-from bilm.files.archives import extracted
 from bilm.files.checkpoints import holds_checkpoint, load_options_latest_checkpoint
-from bilm.files.containers import (
+from bilm.files.file_choice import (
     HDF5,
     VOCABULARIES,
     Chosen,
@@ -31,8 +30,9 @@ from bilm.files.containers import (
     option_names,
     softmax_names,
 )
-from bilm.files.published import local_source, require_known
+from bilm.files.named_models import local_source, require_known
 from bilm.files.reading import OPTIONS_FILE, PathLike, require_file
+from bilm.files.zip_files import extracted
 
 OptionsSource = PathLike | Mapping[str, Any] | Options
 ModelSource = PathLike | Sequence[Any]
@@ -76,9 +76,9 @@ def open_model(
 
     Args:
         source: a folder, a ZIP file, an HDF5 file with its options in the same folder, the prefix
-            of a checkpoint, a name or an address (see `bilm.files.published`), or a pair (options,
-            weights), whose options may be a path, an address, the contents of the file, or
-            `Options`. A training folder stands for its newest intact checkpoint.
+            of a checkpoint, a name or an address (see `bilm.files.named_models`), or a pair
+            (options, weights), whose options may be a path, an address, the contents of the file,
+            or `Options`. A training folder stands for its newest intact checkpoint.
         weights_only: require HDF5 weights, and ignore a folder's checkpoints.
         with_softmax: also download the softmax of a published model.
 

@@ -24,7 +24,7 @@ from bilm.files.writing import atomic_write, require_place
 from bilm.jobs import vector_files
 from bilm.jobs.arrow import import_pyarrow, require_row, write_parquet
 from bilm.jobs.job_folder import JobFolder, check_output
-from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, Wanted, as_dtype
+from bilm.jobs.job_pieces import EmbeddedSentence, JobPieces, Wanted, as_dtype
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -203,7 +203,7 @@ class EmbeddingJob:
         with JobFolder(self.out, settings, resume=self.resume, force=self.force) as folder:
             if folder.is_over:
                 return EmbeddedFile(was_complete=True)
-            with SentencePieces(folder.pieces, shape, self.dtype) as pieces:
+            with JobPieces(folder.pieces_folder, shape, self.dtype) as pieces:
                 n_left, n_tokens = pieces.n_sentences, 0
                 for left, _ in pieces.sentences():
                     sentence, tokens = next(todo, (None, []))

@@ -40,7 +40,7 @@ class JobFolder:
     is one; `force` discards it, and lets the result replace OUT.
 
     Attributes:
-        pieces: path of the folder of pieces.
+        pieces_folder: path of the folder of pieces.
         is_over: OUT is complete and the pieces are gone; there is nothing to do.
     """
 
@@ -55,7 +55,9 @@ class JobFolder:
         self.out, self._folder = _names(out)
         self._record = dict(_OURS)
         content = json.dumps(settings, sort_keys=True)
-        self.pieces = os.path.join(self._folder, f"pieces-{zlib.crc32(content.encode()):08x}")
+        self.pieces_folder = os.path.join(
+            self._folder, f"pieces-{zlib.crc32(content.encode()):08x}"
+        )
         with contextlib.ExitStack() as stack:
             stack.enter_context(_locked(self._folder))
             self._open(json.loads(content), resume, force)
@@ -77,10 +79,10 @@ class JobFolder:
                     "--force."
                 )
             self._record = found
-        is_done = self._record["finished"] and not os.path.isdir(self.pieces)
+        is_done = self._record["finished"] and not os.path.isdir(self.pieces_folder)
         self.is_over = is_done and _is_taken(self.out)  # unless OUT was moved away since
         if not self.is_over:
-            os.makedirs(self.pieces, exist_ok=True)
+            os.makedirs(self.pieces_folder, exist_ok=True)
 
     def _save_record(self, **changes: Any) -> None:
         self._record |= changes
@@ -98,7 +100,7 @@ class JobFolder:
         """Rename the folder of pieces to OUT; an earlier OUT is moved away and removed."""
         if _is_taken(self.out):
             os.replace(self.out, self._removed())
-        os.replace(self.pieces, self.out)
+        os.replace(self.pieces_folder, self.out)
 
     def _remove(self) -> None:
         """Remove the pieces, then the record; the folder follows when its lock is released."""
@@ -124,7 +126,9 @@ class JobFolder:
     def __exit__(self, *_: object) -> None:
         with self._lock, contextlib.suppress(OSError):
             # Temporary files of processes that died are hidden.
-            is_empty = os.path.isdir(self.pieces) and not glob.glob("*", root_dir=self.pieces)
+            is_empty = os.path.isdir(self.pieces_folder) and not glob.glob(
+                "*", root_dir=self.pieces_folder
+            )
             if self.is_over or is_empty:
                 self._remove()
 

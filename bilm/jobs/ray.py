@@ -132,7 +132,7 @@ def embed(
             return EmbeddedFolder(n_sentences, len(ranges), len(ranges))
         embedder = copy.copy(embedder)
         embedder.threads, embedder.text_column = cpus, "text"
-        arguments = embedder, os.path.abspath(folder.pieces), os.getcwd()
+        arguments = embedder, os.path.abspath(folder.pieces_folder), os.getcwd()
         writer = RangeWriter(*arguments)
         missing = [one for one in ranges if not writer.is_done(one)]
         if missing:
@@ -140,9 +140,9 @@ def embed(
                 actor_class = ray.remote(RangeWriter).options(num_cpus=cpus)
                 actors = (actor_class.remote(*arguments) for _ in itertools.count())
                 _compute(missing, sum(r.n_bytes for r in ranges), actors, workers, show)
-        for name in os.listdir(folder.pieces):
+        for name in os.listdir(folder.pieces_folder):
             if not _PART.fullmatch(name):  # a temporary file
-                os.remove(os.path.join(folder.pieces, name))
+                os.remove(os.path.join(folder.pieces_folder, name))
         with folder.finishing():
             folder.rename_pieces()
     return EmbeddedFolder(n_sentences, len(ranges), len(ranges) - len(missing))
@@ -205,7 +205,7 @@ class RangeWriter:
         schema = embedder.schema(columns).with_metadata(metadata)
         texts = [line.strip() for line in self._reader.lines(text_range)]
         for row, text in enumerate(texts):
-            path, line = text_range.place(row)
+            path, line = text_range.file_and_line(row)
             embedder.check_row(text, f"{path}, line {line + 1}")
         ids = np.arange(text_range.first_id, text_range.first_id + len(texts))
         rows = arrow.RecordBatch.from_pydict({"id": ids, "text": texts}, columns)

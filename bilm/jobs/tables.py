@@ -33,7 +33,7 @@ from bilm.jobs.arrow import (
     vector_arrays,
     vector_fields,
 )
-from bilm.jobs.sentence_pieces import Wanted, as_dtype
+from bilm.jobs.job_pieces import Wanted, as_dtype
 from bilm.use.elmo import Pretrained
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from bilm.files.hdf5 import (
     writing_hdf5,
 )
 from bilm.files.reading import PathLike, require_path
-from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, slabs
+from bilm.jobs.job_pieces import EmbeddedSentence, JobPieces, slabs
 
 SENTENCE_INDEX = "sentence_to_index"
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
@@ -113,7 +113,7 @@ def _json(array: np.ndarray) -> str:
     return f"[{', '.join(map(_json, array))}]"
 
 
-def write_packed_hdf5(path: PathLike, pieces: SentencePieces, *, with_text: bool = True) -> None:
+def write_packed_hdf5(path: PathLike, pieces: JobPieces, *, with_text: bool = True) -> None:
     """Write the packed layout in HDF5."""
     with writing_hdf5(path) as file:
         for name, array in _small_arrays(pieces, with_text):
@@ -127,7 +127,7 @@ def write_packed_hdf5(path: PathLike, pieces: SentencePieces, *, with_text: bool
             start += len(rows)
 
 
-def write_packed_npz(path: PathLike, pieces: SentencePieces, *, with_text: bool = True) -> None:
+def write_packed_npz(path: PathLike, pieces: JobPieces, *, with_text: bool = True) -> None:
     """Write the packed layout in .npz."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in _small_arrays(pieces, with_text):
@@ -136,14 +136,14 @@ def write_packed_npz(path: PathLike, pieces: SentencePieces, *, with_text: bool 
         _write_member(archive, "vectors", shape, pieces.dtype, blocks)
 
 
-def _packed(pieces: SentencePieces) -> tuple[tuple[int, ...], Iterator[np.ndarray]]:
+def _packed(pieces: JobPieces) -> tuple[tuple[int, ...], Iterator[np.ndarray]]:
     """The shape of all vectors together, (rows, ..., dim), and their rows in blocks."""
     shape = (pieces.n_rows, *(n for n in pieces.shape if n is not None))
     # (..., rows, dim) -> (rows, ..., dim)
     return shape, (np.moveaxis(block, -2, 0) for block in pieces.blocks())
 
 
-def _small_arrays(pieces: SentencePieces, with_text: bool) -> Iterator[tuple[str, np.ndarray]]:
+def _small_arrays(pieces: JobPieces, with_text: bool) -> Iterator[tuple[str, np.ndarray]]:
     lines, sizes = np.empty((2, pieces.n_sentences), np.int64)
     has_keys = False
     for k, (sentence, sizes[k]) in enumerate(pieces.sentences()):

@@ -8,7 +8,7 @@ from bilm.training.evaluation import Perplexity, SentenceScores, test
 from bilm.training.loop import train
 from bilm.training.optimizer import Schedule
 from bilm.training.replicas import Replicas, find_replicas
-from bilm.training.state import TrainingProgress, TrainingRecord
+from bilm.training.run_state import TrainingProgress, TrainingRecord
 
 __all__ = [
     "LanguageModel",

@@ -19,7 +19,7 @@ from bilm.files.checkpoints import (
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
 from bilm.files.weights import named_states, save_hdf5
 from bilm.files.writing import atomic_write_all, write_json
-from bilm.training.state import load_mean_states, read_run_state
+from bilm.training.run_state import load_mean_states, read_run_state
 
 
 def dump_weights(

@@ -26,7 +26,7 @@ from bilm.data.sentences import WarmUpText, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.reading import ShowStage, Stage
 from bilm.training.inputs import make_feed
-from bilm.training.state import exp_of_loss, load_mean_states
+from bilm.training.run_state import exp_of_loss, load_mean_states
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +193,9 @@ def evaluate(
     states: Any = None
     # Of each row: the number of its sentence, its predictions, and their losses.
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for number, chunk in enumerate(prefetch(_chunks(data, options, batch_size, carry_state), 4)):
+    for number, chunk in enumerate(
+        prefetch(_chunks_of_data(data, options, batch_size, carry_state), 4)
+    ):
         n_predictions = int(chunk.mask.sum())
         if vocabulary is not None:
             targets = chunk.feed.targets[0][chunk.mask]
@@ -279,7 +281,9 @@ def _in_float32(model: LanguageModel) -> Iterator[None]:
             part.precision = precision
 
 
-def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[Chunk]:
+def _chunks_of_data(
+    data: Any, options: Options, batch_size: int, carry_state: bool
+) -> Iterator[Chunk]:
     """The text in chunks of at most batch_size * unroll_steps tokens."""
     shape = (batch_size, options.unroll_steps)
     methods = ["iter_sentence_batches", "iter_distinct", "iter_batches"][carry_state:]
@@ -287,7 +291,7 @@ def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> 
     if method == "iter_sentence_batches":
         for batch in data.iter_sentence_batches(batch_size * options.unroll_steps):
             # A row longer than the budget is scored in several chunks.
-            yield from chunks(batch, options, batch_size * options.unroll_steps)
+            yield from chunks_of_batch(batch, options, batch_size * options.unroll_steps)
         return
     for number, batch in enumerate(getattr(data, method)(*shape)):
         is_ours = isinstance(batch, Batch)
@@ -298,16 +302,16 @@ def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> 
         yield Chunk(feed, mask, is_continued=number > 0)
 
 
-def chunks(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:
+def chunks_of_batch(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:
     """A batch of sentences in chunks of at most about `n_tokens` tokens, including padding."""
     rows, length = batch.mask.shape
     steps = max(1, n_tokens // rows)
     feed = make_feed(batch, options)
     for start in range(0, length, steps):
-        window = slice(start, start + steps)
+        of_chunk = slice(start, start + steps)
         yield Chunk(
-            Feed(feed.inputs, feed.words[:, window], feed.targets[:, window]),
-            batch.mask.T[window],
+            Feed(feed.distinct, feed.words[:, of_chunk], feed.targets[:, of_chunk]),
+            batch.mask.T[of_chunk],
             start > 0,
             batch.sentences,
             start,

@@ -95,7 +95,7 @@ def sentence_starts(feed: Feed, marks: tuple[int, int] | None) -> np.ndarray:
     `marks` are the word ids of `<S>` and, backwards, of `</S>`; None if inputs are characters,
     where both have a byte of their own.
     """
-    first = feed.inputs if marks else feed.inputs[:, 1]
+    first = feed.distinct if marks else feed.distinct[:, 1]
     begins = np.isin(first, network_ids(np.array(marks or (BOS_CHAR, EOS_CHAR))))
     return begins[feed.words]  # (distinct,) -> (D, time, batch)
 
@@ -136,7 +136,7 @@ def divide(feed: Feed, n_parts: int) -> list[Feed]:
     for of_part, target in zip(words, targets, strict=True):
         distinct, index = np.unique(of_part, return_inverse=True)
         index = index.reshape(of_part.shape).astype(np.int32)
-        parts.append(Feed(feed.inputs[distinct], index, np.ascontiguousarray(target)))
+        parts.append(Feed(feed.distinct[distinct], index, np.ascontiguousarray(target)))
     return parts
 
 
@@ -194,7 +194,7 @@ def _time_first(x: np.ndarray) -> np.ndarray:
 def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) -> None:
     steps, rows = feed.targets.shape[1:]
     n_rows, n_steps = shape or (rows, steps)
-    n_characters = feed.inputs.shape[1] if feed.inputs.ndim == 2 else None
+    n_characters = feed.distinct.shape[1] if feed.distinct.ndim == 2 else None
     for what, needed, given in (
         ("directions", options.n_directions, len(feed.words)),
         ("max_characters_per_token", options.max_word_length, n_characters),
@@ -206,7 +206,7 @@ def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) ->
     n_tokens = options.n_tokens_vocab or 0
     n_inputs = N_CHARACTERS if options.char_cnn else n_tokens
     for what, ids, n in (
-        ("input", feed.inputs - 1, n_inputs),
+        ("input", feed.distinct - 1, n_inputs),
         ("next_token_id", feed.targets, n_tokens),
     ):
         if ids.size and not (ids.min() >= 0 and ids.max() < n):

@@ -39,8 +39,7 @@ from bilm.training.interrupts import Interrupts
 from bilm.training.log import RunLog
 from bilm.training.optimizer import Schedule
 from bilm.training.replicas import ProcessGroup, find_replicas
-from bilm.training.softmax_start import SoftmaxStart, softmax_start
-from bilm.training.state import (
+from bilm.training.run_state import (
     HeldoutState,
     RunSettings,
     RunState,
@@ -48,6 +47,7 @@ from bilm.training.state import (
     TrainingRecord,
     mean_over_rows,
 )
+from bilm.training.softmax_start import SoftmaxStart, softmax_start
 from bilm.training.step import Run
 
 logger = logging.getLogger(__name__)
@@ -328,9 +328,11 @@ class Trainer:
                 else:
                     batch = next(batches, None)
         now = time.monotonic()
-        save = now - self._saved_at > self.save_seconds
-        evaluate = self.every.unit == "seconds" and now - self._evaluated_at >= self.every.number
-        plans = self._group.all_gather((batch is None, save, evaluate))
+        save_is_due = now - self._saved_at > self.save_seconds
+        evaluation_is_due = (
+            self.every.unit == "seconds" and now - self._evaluated_at >= self.every.number
+        )
+        plans = self._group.all_gather((batch is None, save_is_due, evaluation_is_due))
         return None if any(end for end, *_ in plans) else batch, plans[0][1], plans[0][2]
 
     def _log(self, **facts: Any) -> None:

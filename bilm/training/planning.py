@@ -21,7 +21,7 @@ from bilm.data import prefetch
 from bilm.files.checkpoints import holds_checkpoint, is_whole, list_checkpoints
 from bilm.files.reading import PathLike
 from bilm.training.replicas import Replicas, Worker
-from bilm.training.state import RunSettings, TrainingRecord
+from bilm.training.run_state import RunSettings, TrainingRecord
 from bilm.training.step import Run
 from bilm.training.verdict import unigram_perplexity, unknown_warning
 

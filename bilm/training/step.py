@@ -29,9 +29,8 @@ from bilm.files.weights import named_states
 from bilm.training.inputs import StepInputs, make_feed, step_inputs
 from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
-from bilm.training.softmax_start import SoftmaxStart
-from bilm.training.state import (
-    RECORD,
+from bilm.training.run_state import (
+    RUN_STATE,
     STATES_PREFIX,
     RunSettings,
     RunState,
@@ -39,6 +38,7 @@ from bilm.training.state import (
     load_states,
     read_run_state,
 )
+from bilm.training.softmax_start import SoftmaxStart
 
 logger = logging.getLogger(__name__)
 
@@ -124,10 +124,10 @@ class TrainingStep:
         seed = tf.stack(inputs.dropout_seed)
         dropout = Dropout(options.dropout, seed, rows) if options.dropout else None
         with tf.GradientTape() as tape:
-            of_places, after = self.model.losses(
+            of_positions, after = self.model.losses(
                 inputs.feed, states, inputs.negatives, dropout, resets=inputs.resets
             )
-            losses = tf.stack([tf.reduce_mean(of_direction) for of_direction in of_places])
+            losses = tf.stack([tf.reduce_mean(of_direction) for of_direction in of_positions])
             # The original trained on the sum over time and the mean over rows.
             objective = options.unroll_steps * tf.reduce_mean(losses)
         variables = [variable.value for variable in self.model.trainable_variables]
@@ -172,8 +172,8 @@ class Run:
             for name, slots in zip(names, self.optimizer.slots, strict=True)
             for slot, value in slots.items()
         }
-        self.step = TrainingStep(self.model, self.optimizer, options.batch_size, replicas)
-        self.lstm_states = self.step.zero_states()  # after the last batch
+        self.training_step = TrainingStep(self.model, self.optimizer, options.batch_size, replicas)
+        self.lstm_states = self.training_step.zero_states()  # after the last batch
         self.start_clock()
 
     @property
@@ -212,7 +212,7 @@ class Run:
                 return  # a last, incomplete batch is left out, as in the original
             feed = make_feed(batch, self.options, shape)
             seeds = self.state.settings.seed, step
-            of_worker = self.replicas.n_local, self.step.rows()
+            of_worker = self.replicas.n_local, self.training_step.rows()
             inputs = step_inputs(feed, self.options, seeds, marks, *of_worker)
             yield inputs, getattr(batch, "state", None)
 
@@ -239,7 +239,7 @@ class Run:
         self, inputs: tuple[StepInputs, ...], iterator_state: IteratorState | None
     ) -> None:
         """Do a step. If the loss is not finite, the states do not change."""
-        losses, lstm_states = self.step(inputs, self.lstm_states)
+        losses, lstm_states = self.training_step(inputs, self.lstm_states)
         loss = float(np.mean(losses.numpy()))
         if not math.isfinite(loss):
             text = f"Step {self.state.step + 1}: the loss is {loss}."
@@ -269,13 +269,13 @@ class Run:
         for name, tensor in tensors.items():
             if not tf.reduce_all(tf.math.is_finite(tensor)):
                 raise NotFiniteError(f"Step {state.step}: {name} has non-finite values.")
-        record = state.to_dict()
-        iterator_states = group.all_gather(record["iterator_state"])
+        saved = state.to_dict()
+        iterator_states = group.all_gather(saved["iterator_state"])
         if group.worker.is_chief:
             with group.deferred_errors():
                 if not group.worker.is_alone:
-                    record["iterator_state"] = iterator_states
-                tensors[RECORD] = json.dumps(record)
+                    saved["iterator_state"] = iterator_states
+                tensors[RUN_STATE] = json.dumps(saved)
                 tensors[checkpoints.PERPLEXITY] = np.float32(state.train_perplexity)
                 checkpoints.save_checkpoint(folder, state.step, tensors, keep)
         group.all_gather()
@@ -298,7 +298,7 @@ class Run:
         states = saved.iterator_state
         if (saved.batch_shape, len(states)) == (shape, worker.count):
             zeros = self.model.network.zero_states(shape[0])
-            self.lstm_states = self.step.own_states(load_states(ckpt_file, zeros))
+            self.lstm_states = self.training_step.own_states(load_states(ckpt_file, zeros))
             done, iterator_state = saved.done, states[worker.index]
         else:
             done, iterator_state = self._other_rows(ckpt_file, saved)

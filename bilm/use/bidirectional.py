@@ -14,7 +14,7 @@ from bilm.core.lstm import States
 from bilm.core.network import build_network
 from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
 from bilm.files.model_files import ModelSource, open_model, read_options
-from bilm.files.published import local_source
+from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, load_network, open_if_given
 
@@ -110,11 +110,11 @@ class BidirectionalLanguageModel(LayerOfFiles):
             raise InputError("embedding_weight_file requires use_character_inputs=False.")
         self.n_tokens = None if use_character_inputs else n_tokens
         with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
-            rows = table or weights
+            embedding_file = table or weights
             if not use_character_inputs and n_tokens is None:
-                if rows is None:
+                if embedding_file is None:
                     raise InputError("n_tokens must be given without weight files.")
-                self.n_tokens = rows.n_embedded()
+                self.n_tokens = embedding_file.n_embedded()
             self.network = build_network(self.options, self.n_tokens, precision=precision)
             if weights is not None:
                 load_network(self.network, weights, table)

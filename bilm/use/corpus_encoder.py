@@ -81,19 +81,19 @@ class CorpusEncoder:
         sentences, is_full = window
         lengths = np.array([len(sentence) for sentence in sentences], np.int64)
         # 0: sentences without words; 1: short sentences, which share a batch; 2: long sentences.
-        parts = np.where(lengths > self._runner.longest, 2, np.minimum(lengths, 1))
+        kinds = np.where(lengths > self._runner.longest, 2, np.minimum(lengths, 1))
         lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
         no_words = np.empty((lstm.n_layers + 1, 0, n_directions * lstm.projection_dim), np.float32)
         results: dict[int, Iterator[np.ndarray]] = {0: itertools.repeat(no_words)}
         with self._lock:
             words, numbers = self._words, self._words.numbers(sentences)
-            for part in np.unique(parts[parts > 0]).tolist():
-                of_part = numbers[np.repeat(parts == part, lengths)]
-                own = lengths[parts == part]
-                results[part] = self._runner(
-                    words.vectors, of_part, own, is_full, words.n_forgotten
+            for kind in np.unique(kinds[kinds > 0]).tolist():
+                of_kind = numbers[np.repeat(kinds == kind, lengths)]
+                own = lengths[kinds == kind]
+                results[kind] = self._runner(
+                    words.vectors, of_kind, own, is_full, words.n_forgotten
                 )
-        return (next(results[part]) for part in parts.tolist())
+        return (next(results[kind]) for kind in kinds.tolist())
 
     def blocks(self, sentence: Tokens) -> Iterator[Block]:
         """All layers of a sentence of at least one word, in bounded memory. Every position is

@@ -29,7 +29,7 @@ from bilm.files.weights import (
     open_weights,
 )
 from bilm.training.log import read_log
-from bilm.training.state import read_run_state
+from bilm.training.run_state import read_run_state
 
 _OF_THE_RUN = (
     "batch_size", "unroll_steps", "n_train_tokens", "n_epochs", "n_steps", "n_tokens_vocab",

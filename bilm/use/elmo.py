@@ -29,7 +29,7 @@ from bilm.data import Vocabulary
 from bilm.data.sentences import Tokens, WarmUpText, parse_query, read_stream, read_warm_up
 from bilm.data.untokenized import UntokenizedCheck
 from bilm.files.model_files import ModelSource, open_model
-from bilm.files.published import is_remote
+from bilm.files.named_models import is_remote
 from bilm.files.reading import PathLike
 from bilm.files.weights import open_if_given, open_weights
 from bilm.progress import ShowProgress, encoding_progress
@@ -51,7 +51,7 @@ class Pretrained(NamedTuple):
         source: a folder or ZIP file with weights and options (from NLPL or `bilm dump
             --model_dir`), an HDF5 file with its options in the same folder, a pair (options,
             weights) such as AllenNLP's files, a name such as "wiki-en" or "original", or an
-            address; see `bilm.files.model_files.open_model` and `bilm.files.published`.
+            address; see `bilm.files.model_files.open_model` and `bilm.files.named_models`.
         vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax; by
             default the model's vocab.txt.
         embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words missing

@@ -15,7 +15,7 @@ from bilm.core.scalar_mix import ScalarMix
 from bilm.data.encoding import BOS, EOS, DistinctWords
 from bilm.data.sentences import WarmUpText, read_warm_up
 from bilm.files.model_files import ModelSource, open_model, read_options
-from bilm.files.published import local_source
+from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, open_if_given, open_weights
 from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles

@@ -39,12 +39,12 @@ from bilm.core.network import build_network
 from bilm.core.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
 from bilm.core.token_encoder import DictionaryEncoder
 from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
-from bilm.files.archives import extracted
-from bilm.files.published import local_source
+from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.torch_file import read_tensors
 from bilm.files.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
 from bilm.files.writing import write_json
+from bilm.files.zip_files import extracted
 
 _CONFIG = "config.json"
 _ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"
@@ -77,7 +77,7 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
     weights refuse them.
 
     `source` is a folder or ZIP file with the files above, or a name or an address, see
-    `bilm.files.published`. The results are an HDF5 and a JSON file.
+    `bilm.files.named_models`. The results are an HDF5 and a JSON file.
     """
     with _opened_folder(local_source(source)) as folder:
         path, config = _read_config(folder)

@@ -58,7 +58,7 @@ from bilm.files.weights import (
     open_if_given,
     open_weights,
 )
-from bilm.training.evaluation import Chunk, Scorer, chunks, warm_up_language_model
+from bilm.training.evaluation import Chunk, Scorer, chunks_of_batch, warm_up_language_model
 from bilm.use.elmo import Pretrained
 
 logger = logging.getLogger(__name__)
@@ -268,13 +268,13 @@ class Predictor:
             require(one_of(("gaps", "all")), places=places)
         if prior is not None:
             require(real(0, 1), prior=prior)
-        words = self._distribution(n, directions, prior)
+        distribution = self._distribution(n, directions, prior)
         requests = (
             _Request(name, tokens, find_places(tokens, places, f"sentence {number}"))
             for number, (name, tokens) in enumerate(read_stream(sentences, with_ids))
         )
         return self._by_window(
-            requests, lambda w: self._substitutes(w, words, batch_size), with_ids
+            requests, lambda w: self._substitutes(w, distribution, batch_size), with_ids
         )
 
     def _distribution(self, n: int, wanted: str | None, prior: float | None) -> _Distribution:
@@ -310,7 +310,7 @@ class Predictor:
         text = IndexedText.from_sentences(sentences, self.vocabulary)
         reverses = (False, True)[: self.options.n_directions]
         for batch in sentence_batches(text, reverses, self.batch_tokens, max_rows=batch_size):
-            yield from chunks(batch, self.options, self.batch_tokens)
+            yield from chunks_of_batch(batch, self.options, self.batch_tokens)
 
     def _scores(
         self, requests: Sequence[_Request], batch_size: int | None
@@ -335,14 +335,14 @@ class Predictor:
             )
 
     def _substitutes(
-        self, requests: Sequence[_Request], words: _Distribution, batch_size: int | None
+        self, requests: Sequence[_Request], distribution: _Distribution, batch_size: int | None
     ) -> Iterator[list[Substitutes]]:
         wanted = [request for request in requests if len(request.positions)]
-        hidden = self._hidden(wanted, words.directions, batch_size)
+        hidden = self._hidden(wanted, distribution.directions, batch_size)
         places = [
             (place, request.tokens[place]) for request in wanted for place in request.positions
         ]
-        found = self._likeliest_at(hidden, places, words)
+        found = self._likeliest_at(hidden, places, distribution)
         for request in requests:
             yield [next(found) for _ in request.positions]
 
@@ -369,7 +369,7 @@ class Predictor:
         return summed
 
     def _likeliest_at(
-        self, hidden: np.ndarray, places: Sequence[tuple[int, str]], words: _Distribution
+        self, hidden: np.ndarray, places: Sequence[tuple[int, str]], distribution: _Distribution
     ) -> Iterator[Substitutes]:
         """The substitutes at places (position, token), given the inputs of the softmax there."""
         at_once = max(1, min(256, BLOCK_BYTES // (4 * self.vocabulary.size)))
@@ -377,10 +377,12 @@ class Predictor:
         W = tf.convert_to_tensor(self._model.softmax.W)
         for start in range(0, len(places), at_once):
             part = slice(start, start + at_once)
-            found = likeliest_words(hidden[part], W, words.bias, targets[part], words.n)
+            found = likeliest_words(
+                hidden[part], W, distribution.bias, targets[part], distribution.n
+            )
             ids, log_p, of_targets, ranks = (x.numpy() for x in found)
             for k, (position, token) in enumerate(places[part]):
-                counts = words.bias[targets[start + k]] > NEVER
+                counts = distribution.bias[targets[start + k]] > NEVER
                 yield Substitutes(
                     position,
                     token,

@@ -17,11 +17,11 @@ import tensorflow as tf
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix
-from bilm.files.archives import extracted
 from bilm.files.hdf5 import open_hdf5, read_numbers, shapes_in
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike, parse_json, require_path
 from bilm.files.writing import folder_in_place
+from bilm.files.zip_files import extracted
 from bilm.use.elmo import LayerChoice, Pretrained
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
 from bilm.use.text_layers import FramedWords, framed_words, tokens_of

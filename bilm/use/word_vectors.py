@@ -130,17 +130,17 @@ def find_words(
     dictionary = None if char_cnn is None else _dictionary(char_cnn, weights)
     if char_cnn is not None and table is None:
         return WordSource(CHARACTERS, options, weights.path, dictionary=dictionary)
-    rows = table or weights
+    embedding_file = table or weights
     if char_cnn is not None and vocab_file is not None:
         beside = None  # it may be the vocabulary of the softmax
-    vocabulary = vocabulary_of(vocab_file, rows.words(), rows.path, beside)
-    n_rows = rows.n_embedded()
+    vocabulary = vocabulary_of(vocab_file, embedding_file.words(), embedding_file.path, beside)
+    n_rows = embedding_file.n_embedded()
     if vocabulary is not None and vocabulary.size != n_rows:
         raise InputError(
-            f"{vocabulary.source} must have {n_rows} words, as many as 'embedding' in {rows.path} "
-            f"has rows, got {vocabulary.size}."
+            f"{vocabulary.source} must have {n_rows} words, as many as 'embedding' in "
+            f"{embedding_file.path} has rows, got {vocabulary.size}."
         )
-    source = WordSource(TABLE, options, weights.path, rows.path, vocabulary, dictionary)
+    source = WordSource(TABLE, options, weights.path, embedding_file.path, vocabulary, dictionary)
     if char_cnn is None:
         return source
     has_characters = not {"char_embed", "dictionary/char_embed"}.isdisjoint(weights.shapes)

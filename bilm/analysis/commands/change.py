@@ -29,8 +29,8 @@ from dataclasses import replace
 from functools import partial
 
 from bilm import analysis
-from bilm.analysis.commands import word_job
-from bilm.cli import flags, text_job
+from bilm.analysis.commands import word_command
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import note
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
@@ -46,12 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "target words, one per line; text after a tab is ignored"
     files = {"--targets FILE": words, "--out FILE": "tab-separated table to write"}
     flags.add(parser, files, required=True)
-    text_job.add_elmo(parser)
+    text_command.add_elmo(parser)
     group = parser.add_argument_group("vectors of `bilm embed`, instead of a model")
     what = "HDF5 or packed HDF5 with the vectors of"
     flags.add(group, {"--old_vectors FILE": f"{what} OLD", "--new_vectors FILE": f"{what} NEW"})
     group = parser.add_argument_group("occurrences")
-    word_job.add_layer(group, "layer number, top or average (default: top)", "top", "average")
+    word_command.add_layer(group, "layer number, top or average (default: top)", "top", "average")
     flags.add(
         group,
         {
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "(default: 3)",
             "--lemma_pos": "targets end in a part of speech, as attack_nn: look for such tokens, "
             "or for the word alone in a corpus without them; the model reads the word alone",
-            **word_job.SAMPLE,
+            **word_command.SAMPLE,
         },
     )
     flags.add(
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     import_extra("sklearn.cluster", "bilm change")
     targets = change.read_targets(args.targets)
     gold = None if args.gold is None else change.read_gold(args.gold)
-    predictor = word_job.load_substitutes_model(args) if args.page is not None else None
+    predictor = word_command.load_substitutes_model(args) if args.page is not None else None
     with ProgressDisplay() as display:
         old, new = _occurrences(args, targets, display)
         for path, occurrences in zip(uses, (old, new), strict=False):
@@ -152,16 +152,16 @@ def _occurrences(
     samples = []
     settings = flags.given(args, "max_occurrences", "seed", "match_case", "lemma_pos")
     for pattern in (args.old, args.new):
-        sentences = word_job.read_tokens([pattern], display, f"reading {pattern}")
+        sentences = word_command.read_tokens([pattern], display, f"reading {pattern}")
         try:
             samples.append(analysis.sample_targets(sentences, targets, **settings))
         except InputError as error:
             raise InputError(f"{pattern}: {error}") from None
     layer = "top" if args.layer is None else args.layer
     if args.old_vectors is None:
-        elmo = text_job.load_elmo(args)
+        elmo = text_command.load_elmo(args)
         for name, sample in zip(_CORPORA, samples, strict=True):
-            yield word_job.encode(elmo, sample, display, f"encoding {name}", layer=layer)
+            yield word_command.encode(elmo, sample, display, f"encoding {name}", layer=layer)
         return
     for path, sample in zip((args.old_vectors, args.new_vectors), samples, strict=True):
         found = embedded_occurrences(path, sample)

@@ -28,8 +28,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bilm import analysis
-from bilm.analysis.commands import word_job
-from bilm.cli import flags, text_job
+from bilm.analysis.commands import word_command
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import note, show, table
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"query QUERY": "sentence with one [word]"}, nargs="*")
-    text_job.add_elmo(parser)
+    text_command.add_elmo(parser)
     flags.add(
         parser,
         {
             "--static FILE": "static vectors to compare with, as `bilm static` and gensim write "
             "them",
-            **word_job.FORMAT,
+            **word_command.FORMAT,
         },
     )
     flags.add(
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
     if args.gold is not None:
         return _run_gold(args, pairs, static)
-    found = _cosines(text_job.load_elmo(args), pairs, static)
+    found = _cosines(text_command.load_elmo(args), pairs, static)
     rows = zip(*found.values(), strict=True)
     words = [pairs.word(k) for k in range(len(pairs))]
     if args.format == "json":
@@ -133,7 +133,7 @@ def _run_gold(
         for path, answers in ((args.gold, gold), (args.train_gold, training_gold)):
             if not word_pairs.is_binary(answers):
                 raise InputError(f"{path}: answers must be T or F for a threshold.")
-    elmo = text_job.load_elmo(args)
+    elmo = text_command.load_elmo(args)
     thresholds = None
     if training is not None:
         known = _cosines(elmo, training, static).items()

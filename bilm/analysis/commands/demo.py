@@ -122,7 +122,7 @@ def _frequent(words: Sequence[str], text: SplitText) -> list[str]:
 
 def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None) -> None:
     from bilm.analysis.demo_text import write_sentences
-    from bilm.files.published import published_models
+    from bilm.files.named_models import published_models
 
     os.makedirs(args.out)
     names = ("train.txt", "heldout.txt", "vocab.txt", "model", "elmo", "vectors.txt")

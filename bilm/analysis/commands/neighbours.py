@@ -19,9 +19,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from bilm import analysis
-from bilm.analysis.commands import word_job
+from bilm.analysis.commands import word_command
 from bilm.analysis.contexts import in_context, terminal_width
-from bilm.cli import flags, text_job
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import count, note, show
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
@@ -34,11 +34,11 @@ _STATIC_WORDS = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"query QUERY ...": "sentence with one [word]"})
-    text_job.add_elmo(parser)
-    word_job.add_occurrences(parser)
+    text_command.add_elmo(parser)
+    word_command.add_occurrences(parser)
     group = parser.add_argument_group("neighbours")
     layer = "layer number, top, average, or all (default: all)"
-    word_job.add_layer(group, layer, "top", "average", "all", default="all")
+    word_command.add_layer(group, layer, "top", "average", "all", default="all")
     flags.add(
         group,
         {
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--any_word": "also show the nearest occurrences of other words, from a sample of "
             "--max_occurrences of all words of the text",
             "--static FILE": "static vectors, as `bilm static` and gensim write them",
-            **word_job.FORMAT,
+            **word_command.FORMAT,
         },
     )
     parser.set_defaults(n=5, format="text")
@@ -57,10 +57,10 @@ def run(args: argparse.Namespace) -> int:
     for query in args.query:
         tokens, position = analysis.parse_query(query)
         asked[query] = tokens[position]
-    word_job.check_files(args)
+    word_command.check_files(args)
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
-    elmo = text_job.load_elmo(args)
-    words = list(dict.fromkeys(word_job.compared(args, asked.values())))
+    elmo = text_command.load_elmo(args)
+    words = list(dict.fromkeys(word_command.compared(args, asked.values())))
     occurrences = _occurrences(args, words, elmo)
     layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]
     for number, (query, word) in enumerate(asked.items()):
@@ -102,9 +102,9 @@ def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> anal
     """The occurrences of the words; with --any_word, a sample of all words too."""
     if args.text is not None and args.any_word:
         with ProgressDisplay() as display:
-            own, others = (word_job.sample(args, wanted, display) for wanted in (words, None))
-            return word_job.encode(elmo, _joined(own, others), display, file=args.occurrences)
-    found = word_job.load_occurrences(args, () if args.any_word else words, elmo)
+            own, others = (word_command.sample(args, wanted, display) for wanted in (words, None))
+            return word_command.encode(elmo, _joined(own, others), display, file=args.occurrences)
+    found = word_command.load_occurrences(args, () if args.any_word else words, elmo)
     if found.about.get("model") != elmo.fingerprint():
         raise InputError(f"{args.occurrences}: must have been made with {args.model}.")
     return found

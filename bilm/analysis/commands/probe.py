@@ -33,8 +33,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bilm import analysis
-from bilm.analysis.commands import word_job
-from bilm.cli import flags, text_job
+from bilm.analysis.commands import word_command
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import note, show, table
 from bilm.core.errors import InputError
 from bilm.files.reading import require_file
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "takes 4 * layers * dim bytes of memory (default: 300000)",
         },
     )
-    text_job.add_elmo(parser)
+    text_command.add_elmo(parser)
     flags.add(parser, {"--static FILE": "static vectors to compare with, from `bilm static`"})
     tags, senses = parser.add_argument_group("tags"), parser.add_argument_group("senses")
     sizes = {"--sizes N,N,...": "numbers of training sentences, or `all` (default: all)"}
@@ -184,7 +184,7 @@ def _encode(
         files = [os.path.join(args.vectors, f"{name}.npz") for name in ("train", "test")]
     with ProgressDisplay() as display:
         return [
-            word_job.encode(elmo, text, display, context=context, file=file)
+            word_command.encode(elmo, text, display, context=context, file=file)
             for text, file in zip(texts, files, strict=True)
         ]
 
@@ -212,7 +212,7 @@ def _tags(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sampl
     n_sentences = len(train.sentences)
     probing.check_sizes(settings.sizes, n_sentences)
     static = _static(args, train, test)
-    elmo = text_job.load_elmo(args)
+    elmo = text_command.load_elmo(args)
     about = {**_settings(args, elmo, _TAGS), "control": settings.control}
     cells: dict[probing.Key, analysis.ProbeCell] = {}
     if args.out is not None and os.path.exists(args.out) and not args.force:
@@ -288,7 +288,7 @@ def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sam
         given["centre"] = None
     settings = word_sense.SenseSettings(**given)
     static = _static(args, train, test)
-    elmo = text_job.load_elmo(args)
+    elmo = text_command.load_elmo(args)
     uses, asked = _encode(args, elmo, train, test, context=True)
     rows = word_sense.sense_table(uses, asked, settings, static=static)
     first = word_sense.first_sense(uses, asked)

@@ -26,8 +26,8 @@ import os
 from functools import partial
 
 from bilm import analysis
-from bilm.analysis.commands import word_job
-from bilm.cli import flags, text_job
+from bilm.analysis.commands import word_command
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import note
 from bilm.extras import import_extra
 from bilm.files.writing import overwritten
@@ -38,9 +38,9 @@ _MOST_CLUSTERED = 3  # words; more are coloured by word
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"words WORD": "words to draw"}, nargs="*")
-    text_job.add_elmo(parser)
-    word_job.add_occurrences(parser)
-    flags.add(parser, {"--labels FILE": word_job.LABELS})
+    text_command.add_elmo(parser)
+    word_command.add_occurrences(parser)
+    flags.add(parser, {"--labels FILE": word_command.LABELS})
     group = parser.add_argument_group("picture")
     out = "picture to write: .html, .png or .svg; or a folder, with / at its end"
     flags.add(group, {"--out FILE": out}, required=True)
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         },
     )
     layer = "draw only this layer: a number, or top (default: all but layer 0)"
-    word_job.add_layer(group, layer, "top")
+    word_command.add_layer(group, layer, "top")
     parser.set_defaults(method="pca")
 
 
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.words and args.labels is None and (args.text is not None or not args.occurrences):
         flags.usage_error(args, "name at least one WORD")
     _check_output(args, is_folder)
-    occurrences = word_job.load_occurrences(args, args.words)
+    occurrences = word_command.load_occurrences(args, args.words)
     layers = None if args.layer is None else [args.layer]
     if is_folder:
         analysis.write_projector(args.out, occurrences, layers=layers, replace=args.force)

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilm import analysis
-from bilm.analysis.commands import word_job
-from bilm.cli import flags, text_job
+from bilm.analysis.commands import word_command
+from bilm.cli import flags, text_command
 from bilm.cli.info import human_text
 from bilm.cli.terminal import import_tensorflow, show
 from bilm.core.errors import InputError
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser,
         {
-            "text TEXT ...": word_job.TEXT,
+            "text TEXT ...": word_command.TEXT,
             "--out FILE": "file to write: .txt, .json or .html (default: text on standard output)",
             **flags.FORCE,
             "--sentences N>=2": "sentences sampled from the text (default: 1000)",
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--seed N>=0": "random seed (default: 0)",
         },
     )
-    text_job.add_elmo(parser)
+    text_command.add_elmo(parser)
     flags.add(parser, flags.SOFTMAX)
     parser.set_defaults(sentences=1000, seed=0)
 
@@ -103,16 +103,16 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
             with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
                 found = [line.get("heldout_perplexity") for line in read_log(save_dir)]
                 measurements = [value for value in found if value is not None]
-        model = text_job.pretrained(args, source)
+        model = text_command.pretrained(args, source)
         elmo = model._replace(softmax_file=None).load()
-        read = counted(word_job.read_tokens(args.text, display))
+        read = counted(word_command.read_tokens(args.text, display))
         sentences = analysis.sample_sentences(read, args.sentences, seed=args.seed)
         return analysis.make_report(
             elmo,
             sentences,
             ", ".join(args.text),
             human_text(facts),
-            predictor=word_job.predictor_of(model._replace(embedding_weight_file=None)),
+            predictor=word_command.predictor_of(model._replace(embedding_weight_file=None)),
             counts=counts,
             trained=facts.get("training") or facts.get("trained"),
             measurements=measurements,

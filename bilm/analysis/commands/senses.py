@@ -27,9 +27,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm import analysis
-from bilm.analysis.commands import word_job
+from bilm.analysis.commands import word_command
 from bilm.analysis.contexts import in_context, terminal_width
-from bilm.cli import flags, text_job
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import count, note, show, table
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"word WORD": "word (default with --labels: every word there)"}, nargs="*")
-    text_job.add_elmo(parser)
-    word_job.add_occurrences(parser)
+    text_command.add_elmo(parser)
+    word_command.add_occurrences(parser)
     group = parser.add_argument_group("clusters")
     layer = "layer number, top or average (default: 1)"
-    word_job.add_layer(group, layer, "top", "average", default=1)
+    word_command.add_layer(group, layer, "top", "average", default=1)
     flags.add(
         group,
         {
             "--clusters N": "number of clusters",
             "--max_clusters N": "highest number to try without --clusters (default: 6)",
-            "--labels FILE": word_job.LABELS,
+            "--labels FILE": word_command.LABELS,
         },
     )
     flags.add(
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--n_words N>=0": "typical words of each cluster (default: 8)",
             "--substitutes_from FOLDER": "language model for typical words (default: --model, if "
             "it has its softmax)",
-            **word_job.FORMAT,
+            **word_command.FORMAT,
             "--out FILE": "write all occurrences, in the form of --labels: name of the cluster, "
             "tab, sentence with the [word]",
             **flags.FORCE,
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "name a word, or --labels")
     flags.require_free(args, args.out)
     import_extra("sklearn.cluster", "bilm senses")
-    word_job.check_files(args)
-    predictor = word_job.load_substitutes_model(args) if args.n_words else None
+    word_command.check_files(args)
+    predictor = word_command.load_substitutes_model(args) if args.n_words else None
     words = _clustered(args, predictor)
     for number, word in enumerate(words):
         if args.format == "json":
@@ -106,9 +106,11 @@ def _clustered(args: argparse.Namespace, predictor: Predictor | None) -> list[_W
     from bilm.analysis.clusters import typical_words
     from bilm.analysis.semantic_change import forms_of
 
-    occurrences = word_job.load_occurrences(args, [f for word in args.word for f in forms_of(word)])
-    tokens = word_job.compared(args, map(occurrences.word, range(len(occurrences))))
-    words = dict.fromkeys(word_job.compared(args, args.word) or tokens)
+    occurrences = word_command.load_occurrences(
+        args, [f for word in args.word for f in forms_of(word)]
+    )
+    tokens = word_command.compared(args, map(occurrences.word, range(len(occurrences))))
+    words = dict.fromkeys(word_command.compared(args, args.word) or tokens)
     settings = flags.given(args, "layer", "max_clusters", "seed")
     result = []
     for word in words:

@@ -18,8 +18,8 @@ import argparse
 from collections.abc import Iterable, Iterator
 
 from bilm import analysis
-from bilm.analysis.commands import word_job
-from bilm.cli import flags, text_job
+from bilm.analysis.commands import word_command
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import printable
 from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         making,
         {
-            "--text FILE ...": word_job.TEXT,
+            "--text FILE ...": word_command.TEXT,
             "--out FILE": "file to write",
             "--method word2vec|layer0|mean": "word2vec (skip-gram); layer0: the model's token "
             "encoder; mean: the mean of a layer over the occurrences in the text (default: "
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     analogy = {"--analogy A": "solve A : B = C : ?"}
     flags.add(asking, analogy, nargs=3, metavar=("A", "B", "C"))
-    text_job.add_elmo(parser)
+    text_command.add_elmo(parser)
     parser.set_defaults(
         method="word2vec", min_count=5, dim=100, window=5, epochs=5, threads=1, seed=0, n=10
     )
@@ -94,7 +94,7 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.St
     steps = iter(["counting", *(f"epoch {k} of {args.epochs}" for k in range(1, args.epochs + 1))])
 
     def read() -> Iterator[list[str]]:
-        return word_job.read_tokens(args.text, display, next(steps))
+        return word_command.read_tokens(args.text, display, next(steps))
 
     names = ("dim", "window", "min_count", "epochs", "seed", "threads")
     return analysis.train_word2vec(read, **flags.given(args, *names))
@@ -103,11 +103,11 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.St
 def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
     from bilm.analysis.static_vectors import frequent_words, mean_vectors
 
-    elmo = text_job.load_elmo(args)
-    words = frequent_words(word_job.read_tokens(args.text, display), args.min_count)
+    elmo = text_command.load_elmo(args)
+    words = frequent_words(word_command.read_tokens(args.text, display), args.min_count)
     if args.method == "layer0":  # the same in all contexts
         return mean_vectors(elmo, words, ([word] for word in words), 0)
-    sentences = word_job.read_tokens(args.text, display, "encoding")
+    sentences = word_command.read_tokens(args.text, display, "encoding")
     return mean_vectors(elmo, words, sentences, "top" if args.layer is None else args.layer)
 
 

@@ -78,7 +78,7 @@ class EmbeddedSentence(NamedTuple):
     vectors: Any
 
 
-class SentencePieces:
+class JobPieces:
     """Appends sentences to the pieces in a folder, and reads them again; a context manager.
 
     Pieces in the folder are continued. Sentences that were added wait in memory until they have
@@ -189,7 +189,7 @@ class SentencePieces:
                 yield EmbeddedSentence(sentence, rows[..., of_sentence, :])
                 start = stop
 
-    def __enter__(self) -> SentencePieces:
+    def __enter__(self) -> JobPieces:
         return self
 
     def __exit__(self, *error: Any) -> None:

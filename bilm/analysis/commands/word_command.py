@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilm import analysis
-from bilm.cli import flags, text_job
+from bilm.cli import flags, text_command
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files, read_files
@@ -154,7 +154,7 @@ def load_occurrences(
         return _of(args, words, args.occurrences, found)
     if labels is not None:
         labelled = _of(args, words, labels, analysis.read_labelled_uses(labels))
-    elmo = elmo or text_job.load_elmo(args)
+    elmo = elmo or text_command.load_elmo(args)
     with ProgressDisplay() as display:
         sampled = sample(args, words, display) if labels is None else labelled
         return encode(elmo, sampled, display, file=args.occurrences)

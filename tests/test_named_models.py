@@ -26,7 +26,7 @@ from bilm import (
 )
 from bilm.cli import main
 from bilm.files.model_files import open_model
-from bilm.files.published import (
+from bilm.files.named_models import (
     cache_folder,
     find_published,
     is_remote,

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from bilm.core.errors import InputError
-from bilm.files.archives import extracted
+from bilm.files.zip_files import extracted
 from bilm.use.many_langs import convert_many_langs
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RECORD = f"{checkpoints.OURS}record"
+RUN_STATE = f"{checkpoints.OURS}record"
 STATES_PREFIX = f"{checkpoints.OURS}state/"  # of the LSTM states' names
 
 
@@ -223,13 +223,13 @@ def exp_of_loss(loss: float) -> float:
 
 def read_run_state(ckpt_file: str) -> RunState | None:
     """The state of the run that wrote a checkpoint; None for one of the original program."""
-    if not checkpoints.open_checkpoint(ckpt_file).has_tensor(RECORD):
+    if not checkpoints.open_checkpoint(ckpt_file).has_tensor(RUN_STATE):
         return None
     try:
-        return RunState.from_dict(json.loads(checkpoints.read_value(ckpt_file, RECORD)))
+        return RunState.from_dict(json.loads(checkpoints.read_value(ckpt_file, RUN_STATE)))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(
-            f"{ckpt_file}: {RECORD} must be the record of a run in JSON: "
+            f"{ckpt_file}: {RUN_STATE} must be the record of a run in JSON: "
             f"{type(error).__name__}: {error}"
         ) from error
 
@@ -239,7 +239,7 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
     named = named_states(zero_states, STATES_PREFIX)
     shapes = {name: tuple(value.shape) for name, value in named.items()}
     values = checkpoints.read_checkpoint(
-        ckpt_file, shapes, ("lm/", checkpoints.STEP, checkpoints.PERPLEXITY, RECORD)
+        ckpt_file, shapes, ("lm/", checkpoints.STEP, checkpoints.PERPLEXITY, RUN_STATE)
     )
     return tf.nest.pack_sequence_as(zero_states, [tf.constant(values[name]) for name in named])
 

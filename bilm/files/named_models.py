@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
 
 from bilm.core.errors import InputError, shown
-from bilm.files.containers import choose_files
 from bilm.files.download import Checksum, download, file_name, is_address, split_checksum
+from bilm.files.file_choice import choose_files
 from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE, parse_json
 
 _ALLENNLP = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"
