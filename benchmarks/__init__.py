@@ -1,5 +1,5 @@
-"""How fast bilm is, measured so that the figures hold on any machine.
+"""Benchmarks of bilm, with figures that can be compared between machines.
 
-`python -m benchmarks --help` says how. Every row runs in a process of its own and is divided by
-the machine's own matrix product, measured in that process just before and just after.
+See `python -m benchmarks --help`. Each row runs in its own process, and its speed is divided by the
+speed of a matmul in the same process, measured just before and just after.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure rows, each in a process of its own; then the table."""
+"""`python -m benchmarks`: measure rows, each in its own process, and print the table."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ else should run on the machine meanwhile."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=_DESCRIPTION)
     corpus = (
         "text, one sentence per line, tokens separated by blanks (plain, .gz, .xz); by default the "
-        "docstrings of the installed libraries, a million tokens, over and over"
+        "docstrings of the installed libraries, a million tokens, repeated as needed"
     )
     parser.add_argument("--corpus", type=Path, metavar="FILE", help=corpus)
     effort = parser.add_mutually_exclusive_group()
     quick = "shorter runs: the complete table in about ten minutes on two cores"
-    trial = "only see whether every row works; the figures mean nothing"
+    trial = "only check that every row works; the figures are meaningless"
     for value, text in ((Effort.QUICK, quick), (Effort.TRIAL, trial)):
         flag = {"dest": "effort", "action": "store_const", "const": value}
         effort.add_argument(f"--{value.value}", **flag, help=text)
@@ -46,7 +46,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
     work = (
-        "keep text, vocabularies and networks here for the next time (default: a temporary folder; "
+        "keep text, vocabularies and networks here for reuse (default: a temporary folder; "
         "up to 10 GB)"
     )
     parser.add_argument("--work", type=Path, metavar="FOLDER", help=work)
@@ -86,12 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_row(name: str, workspace: Workspace, effort: Effort) -> dict[str, Any]:
-    """Measure a row in a fresh process, whose memory and caches no other row has touched."""
+    """Measure a row in a fresh process, whose memory and caches no other row has used."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, import_tensorflow) as process:
         try:
             return process.submit(measure_named, name, workspace, effort).result()
-        except Exception as error:  # the other rows go on
+        except Exception as error:  # the remaining rows still run
             traceback.print_exc()
             return {"row": name, "failed": f"{type(error).__name__}: {error}"}
 
@@ -107,7 +107,7 @@ def _work_folder(chosen: Path | None) -> Iterator[Path]:
 
 
 def _docstring_corpus(work: Path) -> Path:
-    """The demo's text, for a machine without a corpus."""
+    """The demo's text, used if no corpus is given."""
     path = work / "docstrings.txt"
     if not path.exists():
         from bilm.analysis.demo_text import gather_docstrings, write_sentences
@@ -121,7 +121,7 @@ def _docstring_corpus(work: Path) -> Path:
 def _describe(head: dict[str, Any]) -> str:
     machine = head["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
-    warning = ", whose figures mean nothing" if head["effort"] == Effort.TRIAL.value else ""
+    warning = ", figures are meaningless" if head["effort"] == Effort.TRIAL.value else ""
     return (
         f"{head['date']}, {head['effort']} run on {head['corpus']}{warning}\n"
         f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, "

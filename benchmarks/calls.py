@@ -1,4 +1,4 @@
-"""Row: `ELMo.encode` called again and again with few sentences, beside one call with all."""
+"""Row: many calls of `ELMo.encode` with few sentences, relative to one call with all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from benchmarks.traces import counted_functions
 from benchmarks.workspace import Workspace
 from bilm.files.reading import read_lines
 
-# Sentences of a call, with the shares of the steady rate that are wanted, with words that are known
-# and with a text's own share of new ones.
+# Sentences per call, and the required proportion of the single call's rate: for known words, and
+# for text with its usual proportion of new words. None: no goal.
 _SIZES: dict[int, tuple[float | None, float | None]] = {
     1024: (None, None),
     256: (0.95, 0.85),
@@ -22,7 +22,7 @@ _SIZES: dict[int, tuple[float | None, float | None]] = {
     8: (None, None),
     1: (None, None),
 }
-# Calls that are measured, at most; and passes over a text until nothing more is compiled.
+# At most this many calls are measured, after at most this many passes to compile everything.
 _CALLS, _PASSES = 150, 8
 _SHORT = 20_000
 
@@ -30,15 +30,15 @@ _Sentences = Sequence[list[str]]
 
 
 class _Rate(NamedTuple):
-    """Tokens a second, by processor time and by the clock."""
+    """Tokens per second of CPU time and of wall-clock time."""
 
     processor: float
     clock: float
 
 
 def small_calls(workspace: Workspace, effort: Effort) -> Measured:
-    """Tokens a second of calls of some sizes, over those of one call with the same text, by
-    processor time and by the clock, after what is needed has been compiled."""
+    """Tokens per second of calls of several sizes, relative to one call with the same text, once
+    everything needed has been compiled; for CPU time and for wall-clock time."""
     text = workspace.text(effort.pick(200_000, 60_000, 4_000))
     _, options_file, weight_file = workspace.network(effort.preset("small"))
     files = (str(options_file), str(weight_file))
@@ -48,29 +48,30 @@ def small_calls(workspace: Workspace, effort: Effort) -> Measured:
         for size, wanted in _SIZES.items():
             found = _rates(files, sentences, size, traces)
             for (kind, (calls, steady)), least in zip(found.items(), wanted, strict=True):
-                name = f"calls of {size}, {kind} words: of one call"
+                name = f"calls of {size}, {kind} words: relative to one call"
                 share = calls.processor / steady.processor
                 figures.append(Figure(name, share, "", least, at_most=False))
                 by_clock = calls.clock / steady.clock
-                figures.append(Figure(f"{name}, by the clock", by_clock, ""))
-    # A short text, which needs much tracing: its time divided by its time at the steady rate.
+                figures.append(Figure(f"{name}, wall-clock", by_clock, ""))
+    # A short first text, dominated by tracing: its time relative to that at the steady rate.
     ends = itertools.accumulate(map(len, sentences))
     short = [s for s, end in zip(sentences, ends, strict=True) if end <= _SHORT]
     rate = _Model(files).rate(short, len(short))
-    name = f"a first text of {sum(map(len, short)):,} tokens: times"
+    name = f"a first text of {sum(map(len, short)):,} tokens: time relative to steady"
     figures.append(Figure(name, steady.processor / rate.processor, "", 1.5))
-    figures.append(Figure(f"{name}, by the clock", steady.clock / rate.clock, ""))
+    figures.append(Figure(f"{name}, wall-clock", steady.clock / rate.clock, ""))
     return Measured(figures=figures)
 
 
 def _rates(
     files: tuple[str, str], sentences: _Sentences, size: int, traces: Counter[str]
 ) -> dict[str, tuple[_Rate, _Rate]]:
-    """The rates of calls of `size` sentences and of one call, with known words, the better one of
-    two passes, and with new ones. The two kinds of call take turns, as the machine may change.
+    """Rates of calls of `size` sentences and of one call, with known and with new words.
 
-    Calls read the first half of the text until nothing more is compiled, and then the second one,
-    whose new words are then a text's own share.
+    Calls read the first half of the text until nothing more is compiled, then the second half,
+    which has a text's usual proportion of new words. The same half is read twice more for the
+    rates with known words; the better one counts. The two kinds of call alternate, because the
+    machine's speed may change.
     """
     calls, one_call = _Model(files), _Model(files)
     first, second = sentences[: len(sentences) // 2], sentences[len(sentences) // 2 :]
@@ -90,7 +91,7 @@ def _rates(
 
 
 class _Model:
-    """A model of which nothing has been traced."""
+    """A newly loaded model, with nothing traced yet."""
 
     def __init__(self, files: tuple[str, str]) -> None:
         from bilm import ELMo
@@ -98,7 +99,7 @@ class _Model:
         self._elmo: Any = ELMo.from_pretrained(files)
 
     def rate(self, sentences: _Sentences, size: int) -> _Rate:
-        """The rate of calls of `size` sentences."""
+        """Rate of encoding in calls of `size` sentences."""
         processor, clock = time.process_time(), time.perf_counter()
         for first in range(0, len(sentences), size):
             self._elmo.encode(sentences[first : first + size])

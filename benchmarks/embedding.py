@@ -1,4 +1,4 @@
-"""Rows: the vectors of a text, from the text file to the HDF5 file; their speed and memory."""
+"""Rows: speed and memory of computing vectors, from the text file to the HDF5 file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.results import Effort, Figure, Measured, Speed
 from benchmarks.workspace import Workspace
 
 _MB = 2**20
-# The vocabulary file changes nothing with character input; it only has to be one.
+# With character input the vocabulary file has no effect, but must be valid.
 _NO_VOCABULARY = "<S>\n</S>\n<UNK>\n"
 
 
@@ -28,13 +28,12 @@ def embedding_speed(
 ) -> Measured:
     """Embed a file whose vocabulary is not known beforehand.
 
-    The time is that of the complete call: loading the weights, tracing, reading, computing,
-    writing.
+    The complete call is timed: loading the weights, tracing, reading, computing, writing.
 
     Args:
-        wanted: tokens a second for each GFLOP/s; None is no goal.
-        original: the original program's tokens a second.
-        n_tokens: of the file, in a full and in a quick run.
+        wanted: required tokens per second per GFLOP/s; None: no goal.
+        original: the original program's tokens per second.
+        n_tokens: length of the file, in a full and in a quick run.
     """
     text = workspace.text(effort.pick(*n_tokens, 2_000))
     network, one_sentence = effort.preset(preset), workspace.text(1).path
@@ -47,7 +46,7 @@ def embedding_speed(
         Speed(text.n_tokens / seconds, operations, precision, wanted, original),
         (
             Figure("a file of one sentence", start, "s"),
-            Figure("most memory", peak() / _MB, "MB"),
+            Figure("peak memory", peak() / _MB, "MB"),
         ),
         {
             "seconds": seconds,
@@ -62,11 +61,11 @@ def embedding_speed(
 def embedding_memory(
     workspace: Workspace, effort: Effort, *, network: str, n_tokens: tuple[int, int]
 ) -> Measured:
-    """Growth of memory during a call, for a file and for one several times as long.
+    """Peak memory above that before the call, for a file and for one four times as long.
 
     Args:
-        network: a preset, or "minimal", with which a very long file is done in minutes.
-        n_tokens: of the longer file, in a full and in a quick run.
+        network: a preset, or "minimal", which processes a very long file in minutes.
+        n_tokens: length of the longer file, in a full and in a quick run.
     """
     name = network if network == "minimal" else effort.preset(network)
     most = effort.pick(*n_tokens, 4_000)
@@ -80,8 +79,8 @@ def embedding_memory(
     above, beyond = (peak() - start) / _MB, (peak() - after_short) / _MB
     return Measured(
         figures=(
-            Figure(f"most above start, {long.n_tokens:,} tokens", above, "MB", 500),
-            Figure(f"of it beyond {short.n_tokens:,} tokens", beyond, "MB"),
+            Figure(f"peak above start, {long.n_tokens:,} tokens", above, "MB", 500),
+            Figure(f"difference to {short.n_tokens:,} tokens", beyond, "MB"),
         ),
         details={"start": start, "distinct_words": len(long.lengths)},
     )
@@ -90,8 +89,8 @@ def embedding_memory(
 def embedder(
     workspace: Workspace, network: str, precision: str = "float32"
 ) -> Callable[[Path], float]:
-    """A function that writes a text's vectors, removes them, and returns how many seconds it took
-    to write them."""
+    """Return a function that writes a text's vectors, deletes them, and returns the seconds that
+    writing took."""
     from bilm import dump_bilm_embeddings
 
     _, *model = workspace.network(network)

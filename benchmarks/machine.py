@@ -1,4 +1,4 @@
-"""The machine: what it is, how fast it multiplies matrices, and the memory of this process."""
+"""The machine: its description, its matmul speed, and the memory of this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZE, _REPEATS = 2048, 9
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores that may be used, system, and the load by other programs."""
+    """CPU model, usable cores, operating system, and load average."""
     return {
         "processor": _value_in("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),
@@ -42,36 +42,33 @@ def now() -> str:
 
 
 def measure_product(precision: str = "float32") -> float:
-    """GFLOP/s of a product of two square matrices in TensorFlow: the median of several.
-
-    All speeds are divided by it.
-    """
+    """Median GFLOP/s of a square matmul in TensorFlow. All speeds are divided by it."""
     import tensorflow as tf
 
     dtype = tf.as_dtype(precision)
-    # Values of usual size: products of zeros or of infinities may take another time.
+    # Values of normal size: zeros and infinities may take a different time.
     a, b = (tf.cast(tf.random.stateless_normal((_SIZE, _SIZE), (0, k)), dtype) for k in (1, 2))
     seconds = []
     for _ in range(2 + _REPEATS):
         start = time.perf_counter()
-        # Taking a number out waits for a device that runs ahead of the program.
+        # Fetching a number waits for the device, which may run asynchronously.
         tf.matmul(a, b)[0, 0].numpy()
         seconds.append(time.perf_counter() - start)
     return 2 * _SIZE**3 / statistics.median(seconds[2:]) / 1e9
 
 
 def resident() -> int:
-    """Bytes of this process in memory now."""
+    """Resident memory of this process, in bytes."""
     return _kilobytes("VmRSS")
 
 
 def peak() -> int:
-    """The most bytes that were in memory since the start or the last `reset_peak`."""
+    """Peak resident memory since the start or the last `reset_peak`, in bytes."""
     return _kilobytes("VmHWM")
 
 
 def reset_peak() -> None:
-    """Reset `peak` to the memory in use now, if the system allows it."""
+    """Reset `peak` to the current memory; without permission, it keeps the old peak."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 
@@ -81,7 +78,7 @@ def _kilobytes(name: str) -> int:
 
 
 def _value_in(path: str, key: str) -> str:
-    """The value of the first line `key: value`; "" if there is none."""
+    """The value of the first line `key: value`, or "" if there is no such line."""
     with open(path, encoding="utf-8") as lines:
         pairs = (line.partition(":") for line in lines)
         return next((value.strip() for name, _, value in pairs if name.strip() == key), "")

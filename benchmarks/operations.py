@@ -1,16 +1,15 @@
-"""The operations that a biLM cannot do without: the ceiling of its speed.
+"""The operations that a biLM cannot avoid, which set the ceiling of its speed.
 
-Only products of matrices count, a multiplication and an addition being two operations; what is
-done element by element is left out. The counts follow Peters et al. (2018), sections 3.1 to 3.3:
+Only matmuls are counted, a multiplication and an addition as two operations; element-wise work is
+ignored. The counts follow Peters et al. (2018), sections 3.1 to 3.3:
 
-- every distinct word goes through the token encoder once, since the encoder knows no context;
-- a convolution has to see the windows that touch a character, not those wholly in padding, which
-  are all alike;
-- every input goes through each LSTM layer of each direction, but for the products of the first
-  layer with a word's own vector, which in use are the same wherever the word stands;
-- every prediction in training needs the logits of its target and of the sampled words;
-- training is three times the forward pass: one product forward is two backward, for the gradient
-  of its input and of its weights.
+- each distinct word passes through the token encoder once, because the encoder ignores context;
+- a convolution covers the windows that touch a character; windows of padding only are all equal;
+- each input passes through every LSTM layer of each direction; in inference, the product of the
+  first layer with a word's vector is needed only once per distinct word;
+- each prediction in training needs the logits of its target and of the sampled words;
+- training costs three times the forward pass: each matmul of the forward pass needs two in the
+  backward pass, for the gradients of its input and of its weights.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bilm import Options
 
 
 def lstm_operations(options: Options) -> int:
-    """Operations for one input in all layers of one direction."""
+    """Operations for one input in all LSTM layers of one direction."""
     lstm = options.lstm
     products = 2 * lstm.projection_dim * 4 * lstm.dim  # [input; h] W_0
     if lstm.has_projection:
@@ -30,16 +29,16 @@ def lstm_operations(options: Options) -> int:
 
 
 def softmax_operations(options: Options) -> int:
-    """Of one prediction with the sampled softmax."""
+    """Operations for one prediction with the sampled softmax."""
     return 2 * options.lstm.projection_dim * (options.n_negative_samples_batch + 1)
 
 
 def encoder_operations(options: Options, lengths: np.ndarray) -> int:
-    """Of the token encoder on words, each of them once.
+    """Operations of the token encoder, which encodes each word once; 0 with word input.
 
     Args:
-        options: of a model with character input.
-        lengths: integers (words,), characters of each word, its begin and end marks included.
+        options: model options.
+        lengths: integers (words,), characters per word, including its begin and end characters.
     """
     cnn = options.char_cnn
     if cnn is None:
@@ -55,11 +54,11 @@ def encoder_operations(options: Options, lengths: np.ndarray) -> int:
 
 
 def training_operations(options: Options, lengths: np.ndarray) -> int:
-    """Of one step of training on a batch.
+    """Operations of one training step.
 
     Args:
         options: training options.
-        lengths: characters of the batch's distinct words, both directions taken together.
+        lengths: characters of each distinct word in the batch, over both directions.
     """
     inputs = options.batch_size * options.unroll_steps * options.n_directions
     forward = inputs * (lstm_operations(options) + softmax_operations(options))
@@ -67,15 +66,15 @@ def training_operations(options: Options, lengths: np.ndarray) -> int:
 
 
 def embedding_operations(options: Options, n_tokens: int, lengths: np.ndarray) -> int:
-    """Of the vectors of a text.
+    """Operations to compute the vectors of a text.
 
     Args:
-        options: of the model.
-        n_tokens: words of the text. The marks for begin and end of sentence are left out: the
-            states after them are the same for all sentences.
-        lengths: characters of the text's distinct words, the two marks among them.
+        options: model options.
+        n_tokens: tokens in the text, without <S> and </S>: the states after them are the same for
+            all sentences.
+        lengths: characters of each distinct word, including <S> and </S>.
     """
-    # A word's first-layer pre-activations `x @ W_x` are the same at every position.
+    # A word's contribution to the first layer's pre-activations is the same at every position.
     repeated = max(n_tokens - len(lengths), 0)
     of_repeated = 2 * options.lstm.projection_dim * 4 * options.lstm.dim
     lstm = n_tokens * lstm_operations(options) - repeated * of_repeated

@@ -1,4 +1,4 @@
-"""Rows: a corpus from disk into memory, and batches out of it. Neither touches TensorFlow."""
+"""Rows: loading a corpus into memory, and making batches from it, both without TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bilm import BidirectionalLMDataset, UnicodeCharsVocabulary
 
 _ROWS, _STEPS = 128, 20
 _LOADS = 3
-# Bytes per distinct word besides its string: characters (50 of two bytes), id, pointer.
+# Bytes per distinct word besides its string: characters (50 of two bytes), id, and pointer.
 _BYTES_OF_A_WORD = 50 * 2 + 4 + 8
 
 
@@ -39,20 +39,20 @@ def read_corpus(workspace: Workspace, effort: Effort) -> Measured:
         most.append(peak() - before)
         del batches
     words = _bytes_of_words(text.path)
-    # Only the first load takes all its memory anew.
+    # Only the first load allocates all of its memory; later loads reuse some.
     per_token, peak_per_token = (held[0] - words) / text.n_tokens, most[0] / text.n_tokens
     return Measured(
         figures=(
             Figure("speed of a core", statistics.median(rates), "tokens/s", 3e6, at_most=False),
-            Figure("memory held, distinct words apart", per_token, "bytes/token", 24),
-            Figure("most memory while loading", peak_per_token, "bytes/token"),
+            Figure("memory kept, without distinct words", per_token, "bytes/token", 24),
+            Figure("peak memory while loading", peak_per_token, "bytes/token"),
         ),
         details={"rates": rates, "held": held, "most": most, "bytes_of_words": words},
     )
 
 
 def make_batches(workspace: Workspace, effort: Effort) -> Measured:
-    """Make batches of 128 x 20 for both directions out of a loaded shard, on one core."""
+    """Make batches of 128 x 20 for both directions from a loaded shard, on one core."""
     text = workspace.text(effort.pick(3_000_000, 3_000_000, 50_000))
     data = BidirectionalLMDataset(text.path, UnicodeCharsVocabulary(workspace.vocabulary(), 50))
     n_batches = effort.pick(400, 200, 10)
@@ -68,7 +68,7 @@ def make_batches(workspace: Workspace, effort: Effort) -> Measured:
 
 
 def _rates(batches: Iterator[Any], n_batches: int) -> list[float]:
-    """Tokens per second of five runs of batches, without the first batch, which loads the shard."""
+    """Tokens per second of five runs of batches, after a first batch that loads the shard."""
     next(batches)
     rates = []
     for _ in range(5):
@@ -79,13 +79,13 @@ def _rates(batches: Iterator[Any], n_batches: int) -> list[float]:
 
 
 def _bytes_of_words(path: Path) -> int:
-    """What the distinct words of a text take at least, strings and characters."""
+    """Minimum size of a text's distinct words: strings and characters."""
     with open(path, encoding="utf-8") as lines:
         words = set(itertools.chain.from_iterable(map(str.split, lines)))
     return sum(map(sys.getsizeof, words)) + len(words) * _BYTES_OF_A_WORD
 
 
 def _processor_seconds() -> float:
-    """CPU seconds of this process with all its threads, and of child processes that have ended."""
+    """CPU time of this process with all its threads, and of finished child processes."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime

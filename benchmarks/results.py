@@ -1,4 +1,4 @@
-"""What a row returns, how much work it does for it, and the table of all rows."""
+"""The results of a row, its speed relative to the machine, and the table of all rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bilm.cli.terminal import table
 
-# The machine on which the original program's speeds were recorded: GFLOP/s of its product.
+# Matmul GFLOP/s of the machine on which the original program's speeds were recorded.
 ORIGINAL_PRODUCT = 200.0
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Effort(enum.Enum):
     """FULL is for figures to publish, QUICK for the complete table within ten minutes on two cores.
 
-    TRIAL shows that every row works, on the tiny network; its figures mean nothing.
+    TRIAL checks that every row works, on the tiny network; its figures are meaningless.
     """
 
     FULL = "full"
@@ -28,24 +28,24 @@ class Effort(enum.Enum):
     TRIAL = "trial"
 
     def pick(self, full: T, quick: T, trial: T) -> T:
-        """The value of this effort."""
+        """The value for this effort."""
         return {Effort.FULL: full, Effort.QUICK: quick, Effort.TRIAL: trial}[self]
 
     def preset(self, name: str) -> str:
-        """The preset to measure in a row about the preset `name`."""
+        """The preset to measure: `name`, or the smallest one in a trial run."""
         return "tiny" if self is Effort.TRIAL else name
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens a second of work that consists of matrix products.
+    """The speed of work that consists of matmuls.
 
     Attributes:
-        operations_per_token: floating-point operations that must be done, see `operations`.
-        precision: "float32" or "bfloat16", of the products.
-        wanted: tokens a second for each GFLOP/s of the float32 product; None is no goal.
-        original: tokens a second of the original program in TensorFlow 1.15, on a machine of
-            `ORIGINAL_PRODUCT`.
+        operations_per_token: unavoidable floating-point operations, see `operations`.
+        precision: matmul precision, "float32" or "bfloat16".
+        wanted: required tokens per second per GFLOP/s of the float32 matmul; None: no goal.
+        original: tokens per second of the original program in TensorFlow 1.15, on a machine with
+            `ORIGINAL_PRODUCT` GFLOP/s.
     """
 
     tokens_per_second: float
@@ -55,17 +55,17 @@ class Speed:
     original: float
 
     def record(self, products: dict[str, list[float]]) -> dict[str, Any]:
-        """The fields, and the speed in relation to the machine.
+        """The fields, and the speed relative to the machine.
 
         Args:
-            products: GFLOP/s of the products before and after the row, by precision.
+            products: matmul GFLOP/s before and after the row, by precision.
 
         Returns:
             the fields, and
-            per_gflops: tokens a second for each GFLOP/s of the float32 product;
-            share_of_ceiling: operations that must be done, over what the product of the row's own
-                precision would have done in the same time;
-            times_original: multiple of the original's speed, both for each GFLOP/s.
+            per_gflops: tokens per second per GFLOP/s of the float32 matmul;
+            share_of_ceiling: unavoidable operations per second, relative to the matmul speed in
+                the row's precision;
+            times_original: speed relative to the original program's, both per GFLOP/s.
         """
         per_gflops = self.tokens_per_second / statistics.mean(products["float32"])
         done = self.tokens_per_second * self.operations_per_token / 1e9
@@ -78,7 +78,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Figure:
-    """Any other figure. `wanted` is a bound: the most if `at_most`, otherwise the least."""
+    """Any other figure. `wanted` is an upper bound if `at_most`, otherwise a lower bound."""
 
     name: str
     value: float
@@ -89,7 +89,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the function of a row returns; `details` goes into the JSON file only."""
+    """The result of a row's function; `details` goes into the JSON file only."""
 
     speed: Speed | None = None
     figures: Sequence[Figure] = ()
@@ -103,16 +103,16 @@ _SPEED_HEAD = (
 )  # fmt: skip
 _FIGURE_HEAD = ("row", "figure", "measured", "wanted", "GFLOP/s")
 _NOTES = """\
-GFLOP/s      a 2048-cubed float32 product of TensorFlow, around the row; ~ where it changed by
-             more than a tenth meanwhile, so that the row has to be measured again
-per GFLOP/s  tokens a second, divided by it
-of ceiling   operations that must be done over time, against the product (in bfloat16 rows
-             against the bfloat16 product)
-original     multiple of the original program in TensorFlow 1.15, both per GFLOP/s"""
+GFLOP/s      float32 matmul of 2048 x 2048 matrices in TensorFlow, mean of before and after the
+             row; ~ if the two differ by more than a tenth: then measure the row again
+per GFLOP/s  tokens per second divided by GFLOP/s
+of ceiling   unavoidable operations per second, relative to the matmul (in bfloat16 rows, to the
+             bfloat16 matmul)
+original     speed relative to the original program in TensorFlow 1.15, both per GFLOP/s"""
 
 
 def format_results(records: Sequence[dict[str, Any]]) -> str:
-    """The table; `records` are what `benchmarks.rows.measure` returns, or {"row", "failed"}."""
+    """The table; a record is a result of `benchmarks.rows.measure`, or {"row", "failed"}."""
     measured = [record for record in records if "failed" not in record]
     parts = []
     speeds = [_speed_line(record) for record in measured if record["speed"] is not None]
@@ -126,7 +126,7 @@ def format_results(records: Sequence[dict[str, Any]]) -> str:
 
 
 def summary(record: dict[str, Any]) -> str:
-    """A row in one line."""
+    """The results of a row in one line."""
     if "failed" in record:
         return f"failed: {record['failed']}"
     speed = record["speed"]
@@ -163,5 +163,5 @@ def _product(record: dict[str, Any]) -> str:
 
 
 def _number(value: float) -> str:
-    """Three significant figures, and no fraction of large numbers."""
+    """Format with three significant digits; numbers from 100 are rounded to integers."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

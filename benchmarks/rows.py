@@ -1,4 +1,4 @@
-"""The table's rows: a name, what it measures, the function that does."""
+"""The table's rows: name, description, and the function that measures it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.workspace import Workspace
 
 
 class Row(NamedTuple):
-    """One row; `precisions` are the precisions of the matmuls that it is compared with."""
+    """One row, compared with matmuls in each of `precisions`."""
 
     name: str
     about: str
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def measure(row: Row, workspace: Workspace, effort: Effort) -> dict[str, Any]:
-    """The row's record, fit for JSON."""
+    """Measure a row; return its record for JSON."""
     start = time.perf_counter()
     before = {precision: measure_product(precision) for precision in row.precisions}
     measured = row.measure(workspace, effort)
@@ -58,12 +58,12 @@ def _speed_row(
     return Row(f"{work}-{preset}-{precision}", about, measure, precisions)
 
 
-# Tokens of a file, in a full and in a quick run.
+# File lengths in tokens, in a full and in a quick run.
 _SMALL, _ORIGINAL = {"n_tokens": (2_000_000, 200_000)}, {"n_tokens": (150_000, 15_000)}
 _SHORT_FILE = functools.partial(embedding_memory, network="small", n_tokens=(400_000, 60_000))
 _LONG_FILE = functools.partial(embedding_memory, network="minimal", n_tokens=(10_000_000, 400_000))
 
-# Goals in tokens a second for each GFLOP/s, and the original's speeds at 200 GFLOP/s.
+# Goals in tokens per second per GFLOP/s, and the original's tokens per second at 200 GFLOP/s.
 ROWS = {
     row.name: row
     for row in (
@@ -75,20 +75,20 @@ ROWS = {
         _speed_row("embed", "small", "bfloat16", None, 1003, **_SMALL),
         _speed_row("embed", "original", "float32", 5.3, 80, **_ORIGINAL),
         _speed_row("embed", "original", "bfloat16", 8.5, 80, **_ORIGINAL),
-        Row("small-calls", "calls with few sentences beside one call", small_calls),
+        Row("small-calls", "calls with few sentences, relative to one call", small_calls),
         Row("traces", "traces and XLA programs of a run", count_traces),
-        Row("read-corpus", "loading a shard: speed, memory a token", read_corpus),
+        Row("read-corpus", "loading a shard: speed, memory per token", read_corpus),
         Row("make-batches", "batches of 128 x 20 from a loaded shard", make_batches),
-        Row("memory-training", "memory over the steps of a run", training_memory),
-        Row("memory-embedding", "memory over a file, small model", _SHORT_FILE),
-        Row("memory-embedding-long", "memory over a very long file, smallest model", _LONG_FILE),
-        Row("large-vocabulary", "a step at 800,000 words and at 55,000", large_vocabulary),
+        Row("memory-training", "memory growth over the steps of a run", training_memory),
+        Row("memory-embedding", "peak memory for a file, small model", _SHORT_FILE),
+        Row("memory-embedding-long", "peak memory for a very long file, minimal model", _LONG_FILE),
+        Row("large-vocabulary", "training step, 800,000 and 55,000 words", large_vocabulary),
         Row("start-up", "bilm --help, first vector of a small model", start_up),
-        Row("bfloat16-error", "what bfloat16 changes in the results", bfloat16_error),
+        Row("bfloat16-error", "effect of bfloat16 on the results", bfloat16_error),
     )
 }
 
 
 def measure_named(name: str, workspace: Workspace, effort: Effort) -> dict[str, Any]:
-    """`measure` of the row with a name."""
+    """`measure` for the row called `name`."""
     return measure(ROWS[name], workspace, effort)

@@ -1,4 +1,4 @@
-"""Row: how long a user waits before anything happens."""
+"""Row: start-up time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.results import Effort, Figure, Measured
 from benchmarks.workspace import Workspace
 
-# Seconds to a first vector, in a process of its own, so that nothing is in memory beforehand.
+# Prints the seconds to a first vector; runs in its own process, where nothing is loaded yet.
 _FIRST_VECTOR = """
 import json, sys, time
 import tensorflow
@@ -26,7 +26,7 @@ print(json.dumps(time.perf_counter() - start))
 
 
 def start_up(workspace: Workspace, effort: Effort) -> Measured:
-    """`bilm --help`, and the first vector of a small model beyond importing TensorFlow."""
+    """Time `bilm --help`, and a small model's first vector without the import of TensorFlow."""
     installed = Path(sys.executable).with_name("bilm")
     command = [str(installed)] if installed.exists() else [sys.executable, "-m", "bilm"]
     _, *model = workspace.network("small")

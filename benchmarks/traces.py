@@ -1,4 +1,4 @@
-"""Row: how often anything is traced or compiled in a run."""
+"""Row: the number of traces and compilations in a run."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _HANDFUL = 8
 
 
 def count_traces(workspace: Workspace, effort: Effort) -> Measured:
-    """Traces of tf.functions, and programs that XLA compiles, in training and in embedding.
+    """Count traces of tf.functions and XLA compilations, in training and in embedding.
 
-    A tf.function runs its Python code once for each trace, and XLA, asked to, writes down what it
-    compiles, which is once more for every new shape.
+    A tf.function runs its Python code once per trace. XLA can dump each program that it compiles,
+    one for every new shape.
     """
     text = workspace.text(effort.pick(200_000, 20_000, 5_000))
     options, _, _ = workspace.network("tiny")
@@ -51,14 +51,14 @@ def _figures(work: str, traces: Counter[str], programs: Counter[str]) -> tuple[F
     return (
         Figure(f"{work}: most traces of a function", most_traces, "", _HANDFUL),
         Figure(f"{work}: all traces", traces.total(), ""),
-        Figure(f"{work}: most programs XLA compiled of a function", most_programs, "", _HANDFUL),
-        Figure(f"{work}: all programs XLA compiled", programs.total(), ""),
+        Figure(f"{work}: most XLA programs of a function", most_programs, "", _HANDFUL),
+        Figure(f"{work}: all XLA programs", programs.total(), ""),
     )
 
 
 @contextmanager
 def counted_functions() -> Iterator[Counter[str]]:
-    """Count the traces of every tf.function that is made within, by the name of its code."""
+    """Count the traces of every tf.function created in the block, by function name."""
     import tensorflow as tf
 
     traces: Counter[str] = Counter()
@@ -87,7 +87,7 @@ def counted_functions() -> Iterator[Counter[str]]:
 
 @contextmanager
 def _programs_written_down(work: Path) -> Iterator[Path]:
-    """Have XLA write each program into a folder; it reads the flags when it is first used."""
+    """Make XLA dump each program to a folder; it reads the flags when it is first used."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text"
@@ -95,9 +95,7 @@ def _programs_written_down(work: Path) -> Iterator[Path]:
 
 
 def _count_programs(folder: Path) -> Counter[str]:
-    """Compiled programs by the function's name, which is the file's up to the first number.
-
-    A name is like module_0002.a_inference_step_32__XlaMustCompile.before_optimizations.txt.
-    """
+    """Number of compiled programs by function name, such as a_inference_step in the file name
+    module_0002.a_inference_step_32__XlaMustCompile.before_optimizations.txt."""
     files = folder.glob("module_*.before_optimizations.txt")
     return Counter(re.split(r"_+\d", file.name.split(".")[1])[0] for file in files)

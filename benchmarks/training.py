@@ -26,13 +26,13 @@ _LARGE = 800_000
 
 
 class Steps(NamedTuple):
-    """What a run gave.
+    """Measurements of a training run.
 
     Attributes:
-        first: seconds of the first step, the reading of the text's first batch included.
-        seconds: of each measured step. The first two are left out: the second one still finds
-            memory and threads cold.
-        perplexity: of each step.
+        first: seconds of the first step, including reading the first batch.
+        seconds: seconds of each measured step. The first two steps are excluded, because in the
+            second one memory and threads are still cold.
+        perplexity: training perplexity of each step.
     """
 
     first: float
@@ -41,13 +41,12 @@ class Steps(NamedTuple):
 
     @property
     def usual(self) -> float:
-        """Seconds of a step: the median."""
+        """Median seconds per step."""
         return statistics.median(self.seconds)
 
 
 def text_options(options: Options, text: Text, size: int = VOCABULARY, **changes: Any) -> Options:
-    """Training options for a text and a size of the vocabulary, with more epochs than any row
-    trains."""
+    """Training options for a text and a vocabulary size, with more epochs than any row trains."""
     return dataclasses.replace(
         options, n_tokens_vocab=size, n_train_tokens=text.n_tokens, n_epochs=1000, **changes
     )
@@ -68,9 +67,9 @@ def run_steps(
 
     Args:
         options: training options for the text.
-        at_least: measured steps, however long they take.
-        seconds: go on for as long as this.
-        folder: keep the checkpoint in it; None throws it away.
+        at_least: minimum number of measured steps.
+        seconds: minimum duration of the measured steps.
+        folder: folder to keep the checkpoint in; None deletes it.
         watch: called after every step.
     """
     from bilm import train
@@ -101,11 +100,11 @@ def training_speed(
     wanted: float,
     original: float,
 ) -> Measured:
-    """Train at 128 x 20 tokens a step with 8,192 negatives and a vocabulary of 55,000 words.
+    """Train with 128 x 20 tokens per step, 8,192 negative samples and a 55,000-word vocabulary.
 
     Args:
-        wanted: tokens a second for each GFLOP/s.
-        original: the original program's tokens a second.
+        wanted: required tokens per second per GFLOP/s.
+        original: the original program's tokens per second.
     """
     text = workspace.text(effort.pick(2_000_000, 1_000_000, 50_000))
     vocabulary = workspace.vocabulary()
@@ -119,8 +118,8 @@ def training_speed(
     return Measured(
         Speed(speed, operations / n_tokens, precision, wanted, original),
         (
-            Figure("first step beyond a usual one", steps.first - steps.usual, "s", 20.0),
-            Figure("most memory", peak() / _MB, "MB"),
+            Figure("first step minus the median step", steps.first - steps.usual, "s", 20.0),
+            Figure("peak memory", peak() / _MB, "MB"),
         ),
         {
             "step_seconds": steps.seconds,
@@ -133,14 +132,14 @@ def training_speed(
 def _paper_options(
     preset: str, text: Text, workspace: Workspace, size: int = VOCABULARY
 ) -> Options:
-    """Options of a preset at the batch that all sizes are measured with."""
+    """Options of a preset, with the batch shape that is used for all presets."""
     options, _, _ = workspace.network(preset)
     batch = {"batch_size": 128, "unroll_steps": 20, "n_negative_samples_batch": 8192}
     return text_options(options, text, size, **batch)
 
 
 def _distinct_words(text: Text, vocabulary: Path, options: Options) -> list[np.ndarray]:
-    """For each of the first batches, the number of characters of its distinct words."""
+    """For each of the first batches, the characters of each distinct word: integers (words,)."""
     data = BidirectionalLMDataset(text.path, UnicodeCharsVocabulary(vocabulary, 50))
     batches = data.iter_distinct(options.batch_size, options.unroll_steps)
     return [
@@ -151,7 +150,7 @@ def _distinct_words(text: Text, vocabulary: Path, options: Options) -> list[np.n
 
 
 def large_vocabulary(workspace: Workspace, effort: Effort) -> Measured:
-    """The time of a step of the small model at 800,000 words over that at 55,000."""
+    """Step time of the small model with 800,000 words, relative to 55,000."""
     text = workspace.text(effort.pick(1_000_000, 1_000_000, 50_000))
     enough = {"at_least": effort.pick(20, 3, 2), "seconds": effort.pick(30.0, 6.0, 0.0)}
     usual, large = (
@@ -165,17 +164,17 @@ def large_vocabulary(workspace: Workspace, effort: Effort) -> Measured:
     )
     times = large.usual / usual.usual
     return Measured(
-        figures=(Figure("step time, 800,000 over 55,000 words", times, "times", 1.15),),
+        figures=(Figure("step time with 800,000 words, relative to 55,000", times, "times", 1.15),),
         details={"seconds": {VOCABULARY: usual.seconds, _LARGE: large.seconds}},
     )
 
 
 def training_memory(workspace: Workspace, effort: Effort) -> Measured:
-    """Memory over the second half of a run of the tiny preset.
+    """Memory growth over the second half of a run of the tiny preset.
 
-    In the first half an allocator meets ever new sizes of batches, and keeps memory for them.
+    In the first half, the allocator still meets new batch sizes and keeps memory for them.
     """
-    # One shard that the run does not reach the end of, so that none is loaded on the way.
+    # One shard that is longer than the run, so that no other is loaded during it.
     text = workspace.text(effort.pick(2_000_000, 300_000, 50_000))
     options, _, _ = workspace.network("tiny")
     sizes: list[int] = []
@@ -189,17 +188,17 @@ def training_memory(workspace: Workspace, effort: Effort) -> Measured:
     half = len(sizes) // 2
     grown = (sizes[-1] - sizes[half]) / _MB
     return Measured(
-        # What an allocator keeps varies by a few megabytes.
+        # The memory that the allocator keeps varies by a few megabytes.
         figures=(Figure(f"growth over {len(sizes) - 1 - half} steps", grown, "MB", 20),),
         details={"resident": sizes[:: max(1, len(sizes) // 50)]},
     )
 
 
 def bfloat16_error(workspace: Workspace, effort: Effort) -> Measured:
-    """The tiny preset trained in both precisions from the same seed, and used in both.
+    """Train the tiny preset in both precisions from the same seed, and compare perplexities.
 
-    Vectors are compared with the weights that float32 trained: the root mean square of the
-    difference over that of the float32 vectors, layer by layer.
+    Vectors are also compared, computed in both precisions from the weights trained in float32: for
+    each layer, the root mean square of the difference, relative to the float32 vectors.
     """
     text = workspace.text(effort.pick(1_000_000, 200_000, 50_000))
     network, _, _ = workspace.network("tiny")
@@ -220,7 +219,7 @@ def bfloat16_error(workspace: Workspace, effort: Effort) -> Measured:
 
 
 def _vector_errors(trained: Path, text: Text) -> list[float]:
-    """The relative error of each layer's vectors of the text's first sentences."""
+    """Relative error of each layer's vectors for the text's first sentences."""
     from bilm import BidirectionalLanguageModel, dump_weights
 
     weight_file = trained / "weights.hdf5"

@@ -1,4 +1,4 @@
-"""The files that rows work on: text, vocabularies, networks. Each is made when first needed."""
+"""The files that rows use: text, vocabularies, networks. Each is made when first needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bilm.data import count_words, write_vocabulary
 from bilm.files.reading import read_lines
 
 VOCABULARY = 55_000
-"""Lines of the vocabulary of the training rows."""
+"""Vocabulary size of the training rows."""
 
 
 class Text(NamedTuple):
@@ -25,8 +25,8 @@ class Text(NamedTuple):
     Attributes:
         path: the file, one sentence per line.
         n_tokens, n_sentences: counts.
-        lengths: int64 (distinct,), characters of each distinct word and of the marks for begin
-            and end of sentence: its bytes, at most 48, and two marks.
+        lengths: int64 (distinct,), characters of each distinct word and of <S> and </S>: its
+            UTF-8 bytes, at most 48, plus a begin and an end character.
     """
 
     path: Path
@@ -36,11 +36,11 @@ class Text(NamedTuple):
 
 
 class Workspace:
-    """A folder for files, and the corpus that they come from.
+    """A folder of generated files, and the corpus that they are made from.
 
     Args:
-        folder: where files are made; what is there already is used again.
-        corpus: a text file, one sentence per line, tokens separated by white space.
+        folder: folder for the files; existing ones are reused.
+        corpus: text file with one sentence per line, tokens separated by white space.
     """
 
     def __init__(self, folder: Path, corpus: Path) -> None:
@@ -48,7 +48,7 @@ class Workspace:
         self.corpus = corpus
 
     def text(self, n_tokens: int) -> Text:
-        """The corpus from its beginning, over and over if it is short, to about `n_tokens`."""
+        """The first `n_tokens` or so of the corpus, which is repeated if it is too short."""
         path = self.folder / f"text-{n_tokens}.txt"
         _make(path, lambda new: self._write_text(new, n_tokens))
         words: dict[str, None] = {}
@@ -92,8 +92,8 @@ class Workspace:
             file.writelines(f"{word}\n" for word in itertools.islice(new, missing))
 
     def network(self, name: str) -> tuple[Options, Path, Path]:
-        """Options, options.json and HDF5 weights (random numbers) of a preset, or of "minimal",
-        with which what surrounds the network is what takes time and memory."""
+        """Options, options.json and random HDF5 weights of a preset, or of "minimal", a network so
+        small that everything around it dominates time and memory."""
         values = preset("tiny" if name == "minimal" else name)
         if name == "minimal":
             values["lstm"] |= {"dim": 32, "projection_dim": 8, "n_layers": 1}
@@ -115,7 +115,7 @@ def _write_weights(options: Options, path: Path) -> None:
 
 
 def _make(path: Path, write: Callable[[Path], None]) -> None:
-    """Make a file that is not there; half a file never has its name."""
+    """Write a file unless it exists; it gets its name only when it is complete."""
     if path.exists():
         return
     unfinished = path.with_name(f"{path.name}.part")

@@ -1,4 +1,4 @@
-"""A page in headless Chromium: what it shows, what it asks for, and a person's hands."""
+"""A page in headless Chromium: its contents, its requests, and mouse input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )
 DRIVER = shutil.which("chromedriver")
-# No name is looked up, and the browser asks for nothing of its own.
+# No host name resolves, and the browser makes no requests of its own.
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic",
     "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -22,7 +22,7 @@ _FLAGS = (
 
 
 def chromium() -> Any:
-    """A driver of Chromium; the test is skipped where there is none."""
+    """Start a driver of Chromium; the test is skipped if it is not installed."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("no Chromium with its driver on this machine")
@@ -41,9 +41,10 @@ class Page:
     """A page in a browser.
 
     Args:
-        driver: from `chromium`.
-        path: the file.
-        width: of the window, in pixels.
+        driver: result of `chromium`.
+        path: HTML file.
+        width: width of the window in pixels.
+        dark: whether the browser asks for dark colours.
     """
 
     def __init__(self, driver: Any, path: Path, width: int = 1000, dark: bool = False) -> None:
@@ -72,12 +73,12 @@ class Page:
         return self.driver.execute_script(f"return {text}")
 
     def all(self, selector: str) -> list[Any]:
-        """The visible elements of a CSS selector."""
+        """The visible elements that match a CSS selector."""
         found = self.driver.find_elements("css selector", selector)
         return [element for element in found if element.is_displayed()]
 
     def texts(self, selector: str) -> list[str]:
-        """The texts of the visible elements of a CSS selector."""
+        """The texts of the visible elements that match a CSS selector."""
         return [element.text for element in self.all(selector)]
 
     def box(self, selector: str) -> tuple[float, float, float, float]:
@@ -91,14 +92,14 @@ class Page:
         return tuple(box)
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """Draw with the mouse from one place of the window to another."""
+        """Drag the mouse from one point of the window to another."""
         mouse = self._mouse()
         mouse.pointer_action.move_to_location(*map(round, start)).pointer_down()
         mouse.pointer_action.move_to_location(*map(round, end)).pointer_up()
         mouse.perform()
 
     def point(self, place: tuple[float, float]) -> None:
-        """Move the mouse to a place of the window."""
+        """Move the mouse to a point of the window."""
         mouse = self._mouse()
         mouse.pointer_action.move_to_location(*map(round, place))
         mouse.perform()

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a small text, a model's options, and how to fail."""
+"""Shared by the command-line tests: a small text, model options, and checks of errors."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ def train_arguments(text: Text, save_dir: str, *more: str) -> list[str]:
 
 
 def train_model(folder: Path) -> tuple[Text, str]:
-    """A text, and the folder of a model trained on it; tests that share them change neither."""
+    """Train a model on a small text; tests that share these must not change them."""
     text = make_text(folder)
     save_dir = str(folder / "model")
-    assert main(train_arguments(text, save_dir, "--batch_size=12")) == 0  # which are eight steps
+    assert main(train_arguments(text, save_dir, "--batch_size=12")) == 0  # eight steps
     return text, save_dir
 
 
 def usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command that breaks a rule of usage; return what it prints on standard error."""
+    """Run a command with wrong usage; return its standard error."""
     with pytest.raises(SystemExit) as exit_info:
         main(arguments)
     assert exit_info.value.code == 2
@@ -87,7 +87,7 @@ def usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str
 
 
 def input_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command that fails for its input; return its one line of error."""
+    """Run a command that fails because of its input; return its one-line error message."""
     capsys.readouterr()
     assert main(arguments) == 1
     captured = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""How numbers, checkpoints and folders are compared."""
+"""Comparison of numbers, checkpoints and folders."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 
 def close(actual, expected, rtol=1e-5, atol=5e-6):
-    """Vectors of a model against those of the formulas."""
+    """Require a model's vectors to agree with those of the formulas."""
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
 def checkpoint_tensors(prefix):
-    """Everything that a checkpoint holds but its record, by name."""
+    """All tensors of a checkpoint by name, except its record."""
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(prefix))
@@ -22,7 +22,7 @@ def checkpoint_tensors(prefix):
 
 
 def assert_same_checkpoint(checkpoint, other, rtol=0.0, atol=0.0):
-    """Variables, accumulators, LSTM states, step and perplexity; bit for bit unless told."""
+    """Compare variables, accumulators, LSTM states, step and perplexity; by default exactly."""
     values, expected = checkpoint_tensors(checkpoint), checkpoint_tensors(other)
     assert values.keys() == expected.keys() and values
     for name, value in expected.items():
@@ -30,5 +30,5 @@ def assert_same_checkpoint(checkpoint, other, rtol=0.0, atol=0.0):
 
 
 def contents(folder, pattern="*"):
-    """The bytes of each file in a folder, by its name."""
+    """The contents of the files in a folder, by name."""
     return {path.name: path.read_bytes() for path in Path(folder).glob(pattern) if path.is_file()}

@@ -1,4 +1,4 @@
-"""What all tests share: the recorded numbers of the original program, and a quiet TensorFlow."""
+"""Settings and fixtures that all tests share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 
-# Read when TensorFlow is first imported, so set before any test module is.
+# TensorFlow reads these when it is imported, so set them before any test module is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
@@ -26,8 +26,8 @@ from tests.small_models import write_small_model
 
 GOLDEN = Path(__file__).parent / "fixtures" / "golden"
 
-# Few examples, the same ones each time, and none is made smaller if it fails, which can take long;
-# `pytest --hypothesis-profile=long` draws many other ones.
+# Few examples, always the same, and no shrinking of failures, which can take long;
+# `pytest --hypothesis-profile=long` draws many different ones.
 ANY_TIME = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 settings.register_profile(
     "quick",
@@ -43,8 +43,8 @@ settings.load_profile("quick")
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """A process that a shell starts in the background ignores SIGINT, and so do its children;
-    tests send it."""
+    """Handle SIGINT, which tests send. A process that a shell starts in the background ignores it,
+    and so do its children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -54,15 +54,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: the garbage collector need not go through it each time."""
+    """Exclude everything imported so far from later garbage collections, to save time."""
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Quick tests that are marked `eager`, and the fixtures made for them, trace no function of
-    TensorFlow: for models this small that takes several times what it saves. Slow tests do, and
-    with `--traced`, as CI runs them once more, these too."""
+    """Run quick tests marked `eager`, and their fixtures, without tracing TensorFlow functions.
+
+    For models this small, tracing takes several times as long as it saves. Slow tests are always
+    traced, and with `--traced`, which CI uses in a second run, all tests are.
+    """
     is_eager = item.get_closest_marker("eager") and not item.get_closest_marker("slow")
     if not is_eager or item.config.getoption("traced"):
         return (yield)
@@ -77,7 +79,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
-    """Folder of what the original program computes; its README.md says what each file is."""
+    """Folder with the original program's recorded results; its README.md describes the files."""
     return GOLDEN
 
 
@@ -101,10 +103,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> small_runs.Corpus:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
-    """A model of characters in the form of those that were published; no test changes it.
+    """A small character-based model in the published format; no test changes it.
 
-    It keeps the words that it encoded, to the last bit as they were computed, traced or not: so
-    there is one for each module.
+    It caches word vectors, and these differ in the last bits between traced and eager tests, so
+    each module has its own model.
     """
     from bilm import ELMo  # imports TensorFlow, which not all tests need
 
@@ -115,7 +117,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
 
 @pytest.fixture
 def place(published: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embedded:
-    """A folder to work in, with `LINES` as text.txt and the model as elmo."""
+    """A working folder with `LINES` as text.txt and the model as elmo."""
     monkeypatch.chdir(tmp_path)
     write_lines(LINES)
     shutil.copytree(published.folder, "elmo")
@@ -130,5 +132,5 @@ def vocab(tmp_path: Path) -> UnicodeCharsVocabulary:
 
 @pytest.fixture
 def write_shards(tmp_path: Path) -> Callable[..., str]:
-    """Writes shards, lists of sentences, each a list of words; gives the pattern."""
+    """A function that writes shards (see `small_corpora.write_shards`) and returns their glob."""
     return functools.partial(small_corpora.write_shards, tmp_path)

@@ -1,4 +1,4 @@
-"""What the tests of `bilm embed` share: a model, a text, and its vectors."""
+"""Shared by the tests of `bilm embed`: a model, a text, and its vectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINES = ["the cat sees a bird .", "", " a  dog ", "the cat sees a bird .", "猫 
 
 
 class Embedded(NamedTuple):
-    """A model in a folder, the same loaded, and all layers of `LINES`, (layers, tokens, dim)."""
+    """A model folder, the loaded model, and all layers of `LINES`, each (layers, tokens, dim)."""
 
     folder: Path
     model: ELMo
@@ -34,7 +34,7 @@ def embed(*more, text="text.txt", out="out.hdf5"):
 
 
 def read(path="out.hdf5"):
-    """Arrays by key, through groups, and the index of sentences."""
+    """Arrays by key, including those in groups, and the index of sentences."""
     arrays, index = {}, None
     with h5py.File(path) as file:
         file.visititems(

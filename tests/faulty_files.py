@@ -1,16 +1,16 @@
-"""File operations that fail, one after the other: a disk that is full, errors, the end by a kill.
+"""File operations that fail, one at a time: a full disk, I/O errors, kills.
 
-A library that is preloaded (faulty_files.c) counts the operations that change files below a folder,
-those of Python, of HDF5 and of TensorFlow alike, and lets one of them fail:
+A preloaded library (faulty_files.c) counts the operations that change files below a folder, by
+Python, HDF5 and TensorFlow, and makes one of them fail:
 
-    kill    the process is killed there
-    halt    the same within a process that lives on: that operation and all later ones do nothing
-    torn    the same, and of a write the first half arrives
+    kill    the process is killed at the operation
+    halt    simulates a kill in a living process: this and all later operations have no effect
+    torn    like halt, but a write still writes its first half
     error   EIO, once
-    full    ENOSPC, from there on, for whatever takes room
+    full    ENOSPC, from then on, for everything that needs disk space
 
-`Case` says what a command must leave behind; `explore` tries it at each operation. Programs that
-do so run in a process of their own, see `run_faulty`.
+`Case` defines what a command may leave behind; `explore` checks it for each operation. The
+programs that use these run in their own process, see `run_faulty`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 KINDS = ("kill", "halt", "torn", "error", "full")
 REMOVALS = ("unlink", "rmdir")
-# First letters of operations at which a way to fail is no other than a kill, or none.
+# First letters of operations at which a kind of failure equals a kill, or cannot occur.
 _ALIKE = {"torn": "ofcrumlas", "full": "fcru"}
 
 
@@ -56,7 +56,7 @@ def _library() -> str:
 
 
 def run_faulty(module: str, *arguments: object) -> str:
-    """Run a module of the tests with the library; what it prints. It ends with 0 if all is well."""
+    """Run a test module with the library preloaded; it must exit with 0. Returns its output."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     environment = {**os.environ, "LD_PRELOAD": _library(), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
@@ -71,10 +71,10 @@ class Outcome(NamedTuple):
     """How a command ended when an operation failed.
 
     Attributes:
-        code: its exit code; None if it was killed.
+        code: exit code; None if the command was killed.
         said: standard output and error.
-        operations: a letter for each, as far as it went: the first of its name.
-        failed: the name of the one that failed; "" if the command ended before.
+        operations: the first letter of each operation up to the end of the command.
+        failed: name of the operation that failed; "" if the command ended before it.
     """
 
     code: int | None
@@ -85,8 +85,8 @@ class Outcome(NamedTuple):
 
 @contextlib.contextmanager
 def faults(folder: Path, number: int, kind: str) -> Iterator[Callable[[], tuple[str, str]]]:
-    """Let operation `number`, from 0, below `folder` fail within the block; gives a function that
-    ends that, and says which operations there were and which one failed."""
+    """Make operation `number` (0-based) below `folder` fail within the block. Yields a function
+    that stops this and returns the operations so far and the one that failed."""
     library = ctypes.CDLL(None)
     library.faulty_failed.restype = ctypes.c_char_p
     library.faulty_trace.restype = ctypes.c_char_p
@@ -125,7 +125,7 @@ def run_forked(command: Callable[[], int], folder: Path, number: int, kind: str)
         if child == 0:
             outcome = run_here(command, folder, number, kind)
             result.write_text("\n".join(map(str, [*outcome[::2], outcome.failed, outcome.said])))
-            os.kill(os.getpid(), signal.SIGKILL)  # nothing of the tests' own is to end here
+            os.kill(os.getpid(), signal.SIGKILL)  # without running the tests' own exit handlers
         os.waitpid(child, 0)
         if not result.exists():
             return Outcome(None, "", "", "killed")
@@ -137,7 +137,7 @@ Tree = dict[str, bytes]
 
 
 def tree_of(folder: Path, normal: Callable[[str, bytes], bytes] | None = None) -> Tree:
-    """The contents of all files below a folder, folders as such."""
+    """The contents of all files below a folder; names of subfolders end in "/"."""
     tree: Tree = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -151,17 +151,17 @@ def tree_of(folder: Path, normal: Callable[[str, bytes], bytes] | None = None) -
 
 @dataclass
 class Case:
-    """A command, and what it is to leave behind.
+    """A command, and what it may leave behind.
 
     Attributes:
-        command: is called in the working folder, which has the user's files.
-        first: of results that belong together the one without which the others are nothing.
-        together: the results that may be missing, with the first, when some were to be replaced.
-        keeps: what may be left for the same command again, also after an error.
-        adds: results may be there in part when the command ended early; it then refuses to
-            overwrite them.
+        command: function that is called in the working folder, which has the user's files.
+        first: for results that belong together, the one without which the others do not count.
+        together: results that may be missing, together with `first`, while they are replaced.
+        keeps: files that may be left for a rerun of the command, even after an error.
+        adds: whether some results may be missing if the command ended early; a rerun then refuses
+            to overwrite the others.
         runs: `run_here` or `run_forked`.
-        normal: makes contents equal that may differ, by their names.
+        normal: function of a file's name and contents that removes permitted differences.
     """
 
     command: Callable[[], int]
@@ -183,27 +183,28 @@ def explore(
     every: int = 1,
     every_write: int = 1,
 ) -> int:
-    """Run a case with each `every`th operation failing, in each way; how many operations it has.
+    """Run a case with every `every`th operation failing in each way; return the number of
+    operations.
 
     Args:
-        users: the folder that is there before.
-        work: where to work; what is there is removed.
-        every_write: of operations that write each so many-th only.
+        users: folder with the user's files before the command.
+        work: working folder, which is replaced.
+        every_write: used for writes instead of `every`.
     """
-    for _ in range(2):  # the first one is slow, and may save more often
+    for _ in range(2):  # the first run is slow, and may save more often
         begin(users, work)
         whole = case.runs(case.command, work, -1, "error")
     assert whole.code == 0 and "Traceback" not in whole.said, (name, whole)
     before, expected = tree_of(users, case.normal), tree_of(work, case.normal)
     for kind in kinds:
         for number, letter in enumerate(whole.operations):
-            # Where nothing is written or made, a torn write is a kill, and a disk is not full.
+            # Skip failures that equal a kill or cannot occur at this operation.
             if number % (every_write if letter == "w" else every) or letter in _ALIKE.get(kind, ""):
                 continue
             begin(users, work)
             outcome = case.runs(case.command, work, number, kind)
             if not outcome.failed:
-                break  # it was faster, and saved less often
+                break  # this run was faster, and saved less often
             where = f"{name}, {kind} at operation {number} ({outcome.failed})"
             wrong = [*_after_fault(case, kind, outcome, before, expected, work)]
             again = case.runs(case.command, work, -1, "error")
@@ -213,7 +214,7 @@ def explore(
 
 
 def begin(users: Path, work: Path) -> None:
-    """Make a working folder of the user's files, and go there."""
+    """Copy the user's files to a new working folder and change to it."""
     os.chdir(users)
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(users, work, symlinks=True)
@@ -271,12 +272,12 @@ def _after_again(case: Case, again: Outcome, expected: Tree, work: Path) -> Iter
 
 
 def checksum(content: bytes) -> str:
-    """A short text instead of long contents."""
+    """A short text that stands for long contents."""
     return hashlib.sha1(content).hexdigest()[:12]
 
 
 def report(cases: dict[str, Case], counts: dict[str, int]) -> int:
-    """Print what was found; the exit code of the program."""
+    """Print the problems; return the exit code of the program."""
     problems = [problem for case in cases.values() for problem in case.problems]
     for name, count in counts.items():
         print(f"{name}: {count} operations")

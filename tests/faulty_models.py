@@ -1,6 +1,6 @@
 """Commands that need a model, with each of their file operations failing; see faulty_files.
 
-Models are loaded once, and what only computes is done once: it is files that are to fail.
+Models are loaded once and computations done once, because only file operations are tested.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def command(words: str) -> functools.partial[int]:
 
 
 class Vectors(bytes):
-    """An HDF5 file of vectors; it equals another one whose numbers differ by rounding alone."""
+    """An HDF5 file of vectors; it equals another one whose numbers differ only by rounding."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vectors):
@@ -49,7 +49,7 @@ class Vectors(bytes):
             for name, array in ours.items()
         )  # fmt: skip
 
-    def __ne__(self, other: object) -> bool:  # that of bytes would be taken
+    def __ne__(self, other: object) -> bool:  # overrides bytes.__ne__
         return not self == other
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -58,8 +58,8 @@ class Vectors(bytes):
 
 
 def embed(out: str, flags: str = "") -> Case:
-    """What an interrupted run has computed is kept for the next one, which takes the sentences that
-    are left together: what shares a batch is another one."""
+    """A case of `bilm embed --resume`. A resumed run continues from a partial file, and batches the
+    remaining sentences differently, so its vectors may differ by rounding."""
 
     def normal(name: str, content: bytes) -> bytes:
         return Vectors(content) if name == out and out.endswith(".hdf5") else content
@@ -69,19 +69,19 @@ def embed(out: str, flags: str = "") -> Case:
 
 
 def together(words: str, folder: str, *names: str) -> Case:
-    """Files of a folder, the first of which is the last to come."""
+    """A case of several files in a folder; the first of `names` is written last."""
     paths = tuple(f"{folder}/{name}" for name in names)
     return Case(command(words), first=paths[0], together=paths)
 
 
 def export(words: str, folder: str) -> Case:
-    # Names within are others each time.
+    # These files contain names that differ each time.
     def normal(name: str, content: bytes) -> bytes:
         return b"" if name.endswith((".pb", ".index")) else content
 
     names = ("saved_model.pb", "", "variables/", "variables/variables.data")
     paths = tuple(f"{folder}/{name}" for name in names)
-    # Between two renames neither folder has the name; the next command gives it back.
+    # Between two renames neither folder has the name; the next command restores it.
     return Case(command(words), normal=normal, first=paths[0], together=paths)
 
 
@@ -132,10 +132,9 @@ def write_users(folder: Path) -> None:
 
 
 def compute_once(users: Path) -> None:
-    """Let commands that load a model take the same one, and those that measure or save have the
-    result of the first time."""
+    """Make commands share one loaded model, and reuse the first result of measuring and saving."""
     elmo, predictor = ELMo.from_pretrained(users / "elmo"), Predictor.from_pretrained(users / "run")
-    elmo.corpus.window_tokens, elmo.corpus.chunk_tokens = 20, 8  # LONG goes by way of the disk
+    elmo.corpus.window_tokens, elmo.corpus.chunk_tokens = 20, 8  # LONG is buffered on disk
     ELMo.from_pretrained = lambda *_, **__: elmo
     Predictor.from_pretrained = lambda *_, **__: predictor
     measured: list[Any] = []
@@ -168,9 +167,9 @@ def run(group: str, every: int) -> int:
         work = users.with_name("work")
         for name, case in cases.items():
             kinds = ("halt", "torn", "error", "full")
-            many = 16 if group == "models" else 1  # writes of HDF5
+            many = 16 if group == "models" else 1  # HDF5 writes often
             counts[name] = explore(case, name, users, work, kinds, every, every * many)
-        if group == "models":  # and by TensorFlow itself
+        if group == "models":  # now really saved by TensorFlow
             tf.saved_model.save = save
             explore(cases["export --force"], "export by TensorFlow", users, work, kinds[2:], 25, 25)
         os.chdir("/")

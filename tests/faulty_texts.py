@@ -1,4 +1,4 @@
-"""`bilm vocab` and `bilm shard` with each of their file operations failing; see faulty_files."""
+"""`bilm vocab` and `bilm shard` with each file operation failing; see faulty_files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`bilm train` with each of its file operations failing; see faulty_files.
+"""`bilm train` with each file operation failing; see faulty_files.
 
-A run that was killed, wherever it was, ends as one that was not: bit for bit. All runs share one
-compiled model, into which each loads what it begins with.
+A run that was killed and resumed ends bit for bit like an uninterrupted run. All runs share one
+compiled model, into which each loads its initial state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ N_STEPS = 6
 
 
 def write_text(folder: Path) -> None:
-    """Shards of few unlike sentences, so that rows go on over their ends, and that of the text."""
+    """Write small shards of unequal sentences, so that rows cross the ends of shards and text."""
     draw = random.Random(5)
     lines = [
         " ".join(draw.choices([*WORDS, "unheard-of"], k=draw.randint(1, 12))) for _ in range(16)
@@ -44,7 +44,7 @@ def write_text(folder: Path) -> None:
 
 
 def command() -> int:
-    """The same each time; a checkpoint after every step."""
+    """Train with the same flags each time, and a checkpoint after every step."""
     flags = {"save_dir": "run", "vocab_file": "vocab.txt", "train_prefix": "train-*.txt",
              "options_file": "options.json", "seed": "3", "heldout_prefix": "heldout.txt",
              "heldout_every": "2steps", "lr_schedule": "cosine",
@@ -53,7 +53,7 @@ def command() -> int:
 
 
 def share_one_model() -> None:
-    """Let all runs of this process use the variables and compiled functions of the first."""
+    """Make all runs of this process use the first run's variables and compiled functions."""
     made: dict[str, Any] = {}
     make_run, make_scorer = loop.Run, loop.Scorer
 
@@ -74,7 +74,7 @@ def share_one_model() -> None:
 
 
 def result_of(folder: Path) -> dict[str, Any]:
-    """All that a run leaves, but how long it took."""
+    """Everything that a run leaves behind, except how long it took."""
     result: dict[str, Any] = {
         "names": sorted(
             str(path.relative_to(folder))
@@ -122,7 +122,7 @@ class Runs:
         self.operations, self.expected = whole.operations, result_of(self.work / "run")
 
     def check_end(self, where: str) -> None:
-        """The same command again, and what it leaves."""
+        """Run the same command again, and check what it leaves behind."""
         again = run_here(command, self.work, -1, "error")
         if again.code != 0 or "Traceback" in again.said:
             self.problems.append(f"{where}: again: exit {again.code}: {again.said[-1500:]}")
@@ -131,7 +131,7 @@ class Runs:
         self.problems += [f"{where}: {text}" for text in differences(found, self.expected)]
 
     def each_operation(self, kind: str, every: int) -> None:
-        """One operation fails, then the same command ends the run."""
+        """Fail one operation, then finish the run by the same command; for each operation."""
         for number in range(0, len(self.operations), every):
             begin(self.users, self.work)
             outcome = run_here(command, self.work, number, kind)
@@ -143,7 +143,7 @@ class Runs:
             self.check_end(where)
 
     def one_after_the_other(self, kind: str) -> int:
-        """The n-th run ends at its n-th operation, until one comes to its end."""
+        """Stop the n-th run at its n-th operation, until a run reaches its end."""
         begin(self.users, self.work)
         number = 0
         while run_here(command, self.work, number, kind).failed:
@@ -153,7 +153,7 @@ class Runs:
 
 
 def run(*plan: str) -> int:
-    """Each of `plan` is KIND:EVERY, or KIND:row."""
+    """Run a plan of items KIND:EVERY or KIND:row."""
     with tempfile.TemporaryDirectory() as place:
         runs = Runs(Path(os.path.realpath(place)))
         print(f"train: {len(runs.operations)} operations")

@@ -1,4 +1,4 @@
-"""Occurrences made by hand, whose geometry is known."""
+"""Hand-made occurrences with a known geometry."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ TREES = ("birch", "maple", "cedar", "aspen", "alder", "hazel", "rowan", "larch",
 
 
 def two_senses(n_each: int = 8, labels: bool = True) -> Occurrences:
-    """`bank` in two senses, three layers of 6 numbers.
+    """Occurrences of `bank` in two senses, with three layers of 6 numbers.
 
-    Layer 0 has one vector for all. In layer 1 the sense is 10 times as far apart as all else, and
-    the number within the sense is the second direction; in layer 2 it is the other way round.
+    In layer 0 all vectors are equal. In layer 1 the senses are 10 apart in the first number, and
+    the occurrences of a sense spread from 0 to 1 in the second; in layer 2, 1 apart and 0 to 10.
     """
     sentences, vectors = [], []
     for sense in (0, 1):

@@ -1,4 +1,4 @@
-"""`bilm` in a process of its own, to be killed, interrupted or left without space."""
+"""`bilm` in its own process, which tests kill, interrupt or leave without disk space."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 def start_bilm(
     arguments: Sequence[str], environment=None, program: str | None = None, **settings
 ) -> subprocess.Popen[str]:
-    """The command line, or a program; `environment` is added to that of the tests."""
+    """Start `bilm`, or a Python program; `environment` adds to the tests' environment."""
     start = ["-m", "bilm"] if program is None else ["-c", program]
     return subprocess.Popen(
         [sys.executable, *start, *arguments],
@@ -29,12 +29,12 @@ def start_bilm(
 
 
 def bound_files(n_bytes: int) -> Callable[[], None]:
-    """For `preexec_fn`: no file may grow larger, which stands for a full disk."""
+    """A `preexec_fn` that limits the size of files, to simulate a full disk."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    """Wait until something is so, as long as a process runs."""
+    """Wait until a condition holds; fail if the process ends before."""
     while not condition():
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
@@ -42,5 +42,5 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) ->
 
 def saved_steps(save_dir: Path) -> list[int]:
     """The steps of the checkpoints in a folder."""
-    saved = save_dir.glob("model.ckpt-*.index")  # not those under a temporary name
+    saved = save_dir.glob("model.ckpt-*.index")  # without temporary names
     return [int(path.stem.removeprefix("model.ckpt-")) for path in saved]

@@ -1,4 +1,4 @@
-"""Embedders for workers of Ray, which import them from here."""
+"""Embedders for Ray workers, which import them from here."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bilm import TableEmbedder
 
 
 class DeadlyEmbedder(TableEmbedder):
-    """Ends the process at a sentence with the word "deadly"."""
+    """Kills its process at a sentence that contains "deadly"."""
 
     def batches(self, batches, *more):
-        """As those of `TableEmbedder`."""
+        """See `TableEmbedder.batches`."""
 
         def checked():
             for batch in batches:

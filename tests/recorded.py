@@ -1,4 +1,4 @@
-"""What the original program recorded of its training, read from tests/fixtures/golden/."""
+"""Names of the original program's recorded cases in tests/fixtures/golden/, and their batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRAINING_CASES = (
 
 
 def read_run(folder: Path) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
-    """The eight batches of a training case, int32, and exp(loss) of each."""
+    """The eight int32 batches of a training case, and exp(loss) of each."""
     with h5py.File(folder / "run.hdf5") as run:
         batches = [
             {name: value[()].astype(np.int32) for name, value in run[f"batches/{k}"].items()}

@@ -1,7 +1,7 @@
-"""Runs for a process of its own, one after the other: `python -m tests.replica_job JOBS`.
+"""Training runs, one after the other, in their own process: `python -m tests.replica_job JOBS`.
 
-JOBS is a JSON list of what to train. Logical devices, and the place among other workers, can only
-be set before TensorFlow starts.
+JOBS is a JSON list of arguments for `run`. A process of its own is needed because logical devices
+and the worker's index can only be set before TensorFlow starts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Joined:
-    """The batches of several workers, one below the other, as one process would have them."""
+    """The batches of several workers, concatenated for one process."""
 
     def __init__(self, shares):
         self.shares = shares
@@ -33,7 +33,7 @@ class Joined:
 
 
 def set_up(n_devices):
-    """Let TensorFlow have so many logical CPUs, and not optimise what runs a few times."""
+    """Set up `n_devices` logical CPUs, without graph optimisation, which short runs do not need."""
     import tensorflow as tf
 
     devices = [tf.config.LogicalDeviceConfiguration()] * n_devices
@@ -43,13 +43,13 @@ def set_up(n_devices):
 
 
 def run(corpus, options, save_dir, *, n_gpus=1, joined=0, stop=None, checkpoint=None, **settings):
-    """Train as told, and print the record.
+    """Train, and print the record.
 
     Args:
         corpus: folder of `write_corpus`.
-        n_gpus: logical CPUs in their place.
-        joined: take the shares of so many workers.
-        stop: the step to end after.
+        n_gpus: number of logical CPUs that stand for GPUs.
+        joined: number of workers whose shares are joined; 0 to read this worker's share.
+        stop: step to stop after.
     """
     import bilm
     from bilm.training import find_replicas
@@ -78,7 +78,7 @@ def run(corpus, options, save_dir, *, n_gpus=1, joined=0, stop=None, checkpoint=
 
 
 def start(*jobs, worker=0, ports=()):
-    """A process that runs jobs, alone or as one of the workers at some ports."""
+    """Start a process that runs jobs, alone or as one of the workers at `ports`."""
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="3")
     if ports:
         environment["TF_CONFIG"] = tf_config(worker, ports)
@@ -93,7 +93,7 @@ def tf_config(worker, ports):
 
 
 def results(process):
-    """What each job of a process printed, when all have ended well."""
+    """The printed record of each job of a process, which must exit with 0."""
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     return [json.loads(line) for line in out.splitlines() if line.startswith("[")]

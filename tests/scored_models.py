@@ -1,4 +1,4 @@
-"""Checkpoints with random weights, and what the NumPy formulas say of sentences."""
+"""Checkpoints with random weights, and sentence scores by the NumPy formulas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {
 
 
 class Model:
-    """A checkpoint with random weights, and the formulas for it."""
+    """A checkpoint with random weights, and its expected scores."""
 
     def __init__(self, folder, kind, **changes):
         self.options = small_options(kind, **changes)
@@ -42,7 +42,7 @@ class Model:
         return bilm.test(self.options, self.prefix, data, *arguments, **settings)
 
     def read_and_predicted(self, sentence):
-        """Ids that are read, and ids that are predicted, with <S> and </S>."""
+        """Input ids and target ids of a sentence, with <S> and </S>."""
         whole = ["<S>", *sentence, "</S>"]
         number = {word: k for k, word in enumerate(VOCABULARY)}
         predicted = np.array([number.get(word, number["<UNK>"]) for word in whole])
@@ -52,7 +52,7 @@ class Model:
         return np.stack([oracle.word_characters(word, width) for word in whole]), predicted
 
     def sentence_losses(self, sentence):
-        """Losses of a sentence that stands alone, an array a direction."""
+        """Losses of a sentence scored alone, one array per direction."""
         pair = self.read_and_predicted(sentence)
         return [
             oracle.sentence_losses(self.weights, self.options, [pair], d)
@@ -60,9 +60,9 @@ class Model:
         ]
 
     def words_of_place(self, sentence, place, d):
-        """log p of each word of the vocabulary in a place, by what direction `d` reads before it.
+        """log p of each vocabulary word at a position, given what direction `d` reads before it.
 
-        The sentence is cut there, so that nothing else of it can be read.
+        The sentence is cut off there, so that the rest cannot be read.
         """
         read, predicted = self.read_and_predicted(sentence)
         side = slice(0, place + 2) if d == 0 else slice(place + 1, None)

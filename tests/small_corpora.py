@@ -1,4 +1,4 @@
-"""Small random corpora, and the slow statement of how they fill batches."""
+"""Small random corpora, and a slow reference for how they fill batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from bilm.data import UnicodeCharsVocabulary
 
-# Some are in the small vocabulary, one is longer than it allows, two are marks.
+# Some are in the small vocabulary, one is longer than it allows, two are <S> and </S>.
 WORDS = ["a", "b", "of", "the", "苹果", "Größe", "<S>", "out", "unheard-of", "x" * 70, "</S>"]
 IN_VOCABULARY = 6
 
@@ -22,7 +22,7 @@ def small_vocabulary(folder):
 
 
 def write_shards(folder, *shards):
-    """Write shards, lists of sentences, each a list of words; returns the glob."""
+    """Write shards (lists of sentences, each a list of words) and return their glob."""
     for number, shard in enumerate(shards):
         lines = [" ".join(sentence) for sentence in shard]
         path = folder / f"shard-{number:02}.txt"
@@ -42,7 +42,7 @@ def random_shards(seed, n_shards, longest=12, sentences=9):
 
 
 def slow_batches(sentences, batch_size, num_steps):
-    """Rows as the rule says them: each a list of (input word, target word)."""
+    """Reference batches: lists of rows, each a list of (input word, target word)."""
     stream = iter(sentences)
     rows = [[] for _ in range(batch_size)]
     while True:
@@ -61,7 +61,7 @@ def slow_batches(sentences, batch_size, num_steps):
 
 
 def both_directions(sentences):
-    """The sentences with their marks, read forwards, and read backwards."""
+    """The sentences with <S> and </S>, in forward and in backward reading order."""
     forward = [["<S>", *sentence, "</S>"] for sentence in sentences]
     return forward, [sentence[::-1] for sentence in forward]
 

@@ -1,4 +1,4 @@
-"""Pretrained models of random weights, written to folders."""
+"""Pretrained models with random weights, written to folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests import oracle
 
 
 class SmallModel(NamedTuple):
-    """A model in files, and what the formulas need to know of it."""
+    """A model in files, and its options and weights for the formulas."""
 
     options: dict[str, Any]
     weights: dict[str, Any]
@@ -17,7 +17,7 @@ class SmallModel(NamedTuple):
 
     @property
     def files(self) -> tuple[str, str]:
-        """The pair (options, weights)."""
+        """The paths (options, weights)."""
         return str(self.folder / "options.json"), str(self.folder / "weights.hdf5")
 
     @property
@@ -27,14 +27,14 @@ class SmallModel(NamedTuple):
 
 
 def write_small_model(folder, kind, words=None, *, seed=7, **changes) -> SmallModel:
-    """Write a kind of `oracle.MODELS`.
+    """Write a model of `oracle.MODELS`.
 
     Args:
-        folder: where to.
-        kind: the name of the options.
-        words: of vocab.txt, to which a model of words gets more, w0, w1, ..., until it has enough.
-        seed: of the weights.
-        changes: options that differ; those of "lstm" are added to its own.
+        folder: folder to write to.
+        kind: key of `oracle.MODELS`.
+        words: words of vocab.txt; for a word-level model, w0, w1, ... fill it to n_tokens_vocab.
+        seed: random seed of the weights.
+        changes: options to change; those in "lstm" are merged.
     """
     lstm = {"lstm": oracle.MODELS[kind]["lstm"] | changes.pop("lstm", {})}
     options = oracle.MODELS[kind] | lstm | changes

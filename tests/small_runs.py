@@ -1,4 +1,4 @@
-"""A small corpus in shards and models that train on it in a moment."""
+"""A small corpus in shards, and models that train on it quickly."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Corpus:
     """Three training shards, a held-out text, and their vocabulary, in a folder."""
 
     folder: object
-    sentences: list[list[str]]  # of the training shards, in order
+    sentences: list[list[str]]  # training sentences, in order
     heldout: list[list[str]]
 
     def data(self, options, part="train-*.txt", **settings):
-        """A data set as the options need it."""
+        """A data set with the input and directions of the options."""
         width = options.get("char_cnn", {}).get("max_characters_per_token", 50)
         vocab = bilm.load_vocab(
             str(self.folder / "vocab.txt"), width if "char_cnn" in options else None
@@ -55,7 +55,7 @@ def write_corpus(folder, seed=3):
 
 
 def small_options(kind="one_direction_one_layer_words", **changes):
-    """Training options of a kind of model; by default the one that is traced soonest."""
+    """Training options of a kind of model; by default the one that is traced fastest."""
     options = {"bidirectional": True} | oracle.MODELS[kind]
     return options | {
         "n_tokens_vocab": N_TOKENS,
@@ -71,7 +71,7 @@ def small_options(kind="one_direction_one_layer_words", **changes):
 
 
 class Batches:
-    """Data as the original handed it over: nothing but `iter_batches`."""
+    """Data with the original's interface: only `iter_batches`."""
 
     def __init__(self, batches):
         self.batches = batches
@@ -83,7 +83,7 @@ class Batches:
 
 
 def train(options, data, folder, *arguments, **settings):
-    """A run with its checkpoints in folder/model and its log in folder/log."""
+    """Train with checkpoints in folder/model and the log in folder/log."""
     places = (str(folder / "model"), str(folder / "log"))
     return bilm.train(options, data, 1, *places, *arguments, **settings)
 

@@ -1,4 +1,4 @@
-"""Labelled data of a few sentences for each task, that a model can learn from its words."""
+"""A few labelled sentences for each task, which a model can learn from the words alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PARTS = ("train", "dev", "test")
 
 
 def write_parts(folder: Path, ending: str, text: str) -> Path:
-    """The same text as train, dev and test."""
+    """Write the same text as train, dev and test part."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         (folder / f"{part}{ending}").write_text(text, encoding="utf-8")

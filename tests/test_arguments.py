@@ -1,4 +1,4 @@
-"""Checks of arguments and of records: what must hold, what was given, and where."""
+"""Checks of arguments and records; their messages name the rule, the value and the location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenised sentences as the id arrays of a pretrained model."""
+"""Tokenised sentences to id arrays for a pretrained model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from bilm.core.errors import InputError
 from bilm.data import Batcher, TokenBatcher, UnicodeCharsVocabulary, index_words
 
-# How the recorded run cut its sentences into batches.
+# Sentences of each batch in the recorded run.
 BATCHES = ((0, 8), (8, 11), (11, 24), (24, 40))
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks: what they count and print, and one row from end to end. No times are checked."""
+"""The benchmarks: their counts and tables, and one row from end to end. Times are not checked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OPTIONS = Options.from_dict(
     },
     training=True,
 )
-# A short word, and one that fills all ten places.
+# A short word, and one that fills all ten characters.
 LENGTHS = np.array([3, 10])
 
 
@@ -52,7 +52,7 @@ def test_operations_of_each_part():
     assert lstm_operations(OPTIONS) == 2 * 2 * (8 * 32 + 8 * 4)
     # A target and three samples of four numbers.
     assert softmax_operations(OPTIONS) == 2 * 4 * 4
-    # 13 windows of 1 and 3 + 8 windows of 3 characters; two gates and a projection a word.
+    # 13 windows of 1 and 3 + 8 windows of 3 characters; per word, a highway layer and a projection.
     convolutions = 13 * (1 * 2) * 2 + 11 * (3 * 2) * 5
     assert encoder_operations(OPTIONS, LENGTHS) == 2 * (convolutions + 2 * (2 * 7 * 7 + 7 * 4))
 
@@ -67,11 +67,11 @@ def test_parts_that_a_network_lacks_cost_nothing():
 
 
 def test_operations_of_a_step_and_of_a_text():
-    # 2 x 5 inputs in two directions, forward and twice that backward.
+    # 2 x 5 inputs in two directions; the backward pass costs twice the forward pass.
     forward = 20 * (lstm_operations(OPTIONS) + softmax_operations(OPTIONS))
     words = encoder_operations(OPTIONS, LENGTHS)
     assert training_operations(OPTIONS, LENGTHS) == 3 * (forward + words)
-    # Ten words in two directions, eight of them seen before: 4 x (4 * 8) of the first layer.
+    # Ten words in two directions; the eight repeated ones save 4 x (4 * 8) in the first layer.
     of_eight = 16 * 2 * 4 * 32
     assert (
         embedding_operations(OPTIONS, 10, LENGTHS)
@@ -162,7 +162,7 @@ def test_text_repeats_a_short_corpus(tmp_path, corpus):
     lines = text.path.read_text(encoding="utf-8").splitlines()
     assert lines == ["the cat sat", "on the mat , the cat", "the cat sat"]
     assert (text.n_tokens, text.n_sentences) == (12, 3)
-    # the cat sat on mat , and the two marks of a sentence
+    # the cat sat on mat , <S> </S>
     assert text.lengths.tolist() == [5, 5, 5, 4, 5, 3, 3, 3]
 
 

@@ -1,4 +1,4 @@
-"""Semantic change: measures against their definitions, targets, files, and the subcommand."""
+"""Semantic change: measures, targets, files, the page, and the subcommand."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_means_that_point_away_from_each_other():
 
 
 def test_without_change_the_excess_is_zero_on_average():
-    """Both corpora have the same two senses; the distances within are as large as between."""
+    """Both corpora have the same two senses: distances within and between them are equal."""
     found = []
     for _ in range(400):
         draws = [RNG.normal(size=(n, 8)) + 3 * RNG.integers(2, size=(n, 1)) for n in (6, 30)]
@@ -72,7 +72,7 @@ def test_without_change_the_excess_is_zero_on_average():
 
 
 def occurrences(words, seed=0):
-    """Occurrences of {word: vectors (n, dim)}, in one layer, each in a sentence of its own."""
+    """Occurrences of {word: vectors (n, dim)}, in one layer, each in its own sentence."""
     labels = [word for word, vectors in words.items() for _ in vectors]
     sentences = [(word, f"context{seed}x{k}") for k, word in enumerate(labels)]
     positions = np.array([(k, 0) for k in range(len(labels))])
@@ -81,7 +81,7 @@ def occurrences(words, seed=0):
 
 
 def senses(n_first, n_second):
-    """Vectors of two senses, far apart; what all have in common is larger."""
+    """Vectors of two distant senses, plus a larger component that all have in common."""
     centres = np.zeros((n_first + n_second, 6))
     centres[:n_first, 0], centres[n_first:, 1], centres[:, 2] = 4, 4, 8
     return centres + RNG.normal(0, 0.5, centres.shape)
@@ -95,7 +95,7 @@ def test_words_are_ranked_by_excess():
     assert [(c.n_old, c.n_new) for c in found] == [(40, 40), (60, 60), (0, 0), (2, 18)]
     assert found[0].excess > 0.02 > abs(found[1].excess)
     assert np.isnan(found[3].excess) and np.isnan(found[3].geometric_mean)
-    # 40 and 0, 10 and 30 occurrences in two clusters.
+    # Two clusters, with 40 and 0 occurrences in the old corpus, 10 and 30 in the new one.
     assert found[0].jsd == pytest.approx(jensenshannon([1, 0], [0.25, 0.75]) ** 2)
     assert found[1].jsd == pytest.approx(0)
     assert found[0].geometric_mean == pytest.approx((found[0].prt * found[0].apd) ** 0.5)
@@ -124,8 +124,8 @@ def area(changed, unchanged):
 
 
 def test_pseudo_change_ranks_above_unchanged_words(elmo):
-    """Words of two topics; a changed word stands for one topic's word in the old corpus and for
-    the other topic's in the new one. An unchanged one has one topic, or both, in both."""
+    """A changed word has one topic in the old corpus and mostly the other in the new one. An
+    unchanged word has the same topic, or the same mix of topics, in both."""
     draw = random.Random(1)
     topics = [[f"{letter}{k}" for k in range(40)] for letter in ("sea", "law")]
 
@@ -224,7 +224,7 @@ def test_at_most_so_many_occurrences_are_drawn_by_seed():
 
 
 def test_targets_with_a_part_of_speech():
-    """In a tagged corpus only the tagged tokens are occurrences; the tag is not read."""
+    """In a tagged corpus only tagged tokens are occurrences; the sentences have no tags."""
     tagged = ["they attack the attack_nn", "a plane_nn attack_nn", "an attack_vb x_y"]
     sample = sample_targets(tagged, ["attack_nn", "tree_nn"], lemma_pos=True)
     assert drawn(sample) == [
@@ -305,7 +305,7 @@ def test_agreement_with_graded_gold():
 
 
 def test_agreement_with_binary_gold():
-    """The mean of the measure, 0.3, divides the words."""
+    """Words above the mean of the measure, 0.3, are predicted to have changed."""
     found = changes(**{"a+as": 0.1, "b": 0.25, "c": 0.35, "d": 0.5})
     gold = {"a": 0, "b": 1, "c": 0, "d": 1}
     lines = [line for line in agreement(found, gold) if line.measure == "excess"]
@@ -341,14 +341,14 @@ def test_the_page_of_changed_words(tmp_path):
     first, second = content.split("<section>")[1:]
     assert "<h2>1. w&lt;x <small>excess 0." in first and "34 and 36 occurrences" in first
     assert second.startswith("<h2>2. same") and "rare" not in content
-    # The cluster that grew comes first, with sentences of the new corpus.
+    # The cluster that grew comes first, with sentences from the new corpus.
     grew, shrank = first.split("<h3>")[1:]
     assert "grew: 12% → 83%; sentences from 2000" in grew
     assert "shrank: 88% → 17%; sentences from 1900 &amp; before" in shrank
     assert grew.count("<li>") == 2 == grew.count("context1x")
     assert shrank.count("<li>") == 2 == shrank.count("context0x")
     assert "1900 &amp; before: " in first.split('role="img"')[1]
-    # 83.33 of the bar of the new corpus.
+    # Widths in the bars of the new and of the old corpus.
     assert "width:83.33%" in first and "width:88.24%" in first
     write_change_page(path, old, new, changes, n_words=1)
     assert path.read_text(encoding="utf-8").count("<section>") == 1
@@ -361,7 +361,7 @@ def test_the_page_of_changed_words(tmp_path):
 
 @pytest.fixture
 def place(model, tmp_path, monkeypatch):
-    """A folder with two corpora and targets, and the arguments of a run."""
+    """A working folder with two corpora and targets; returns the model's flags."""
     monkeypatch.chdir(tmp_path)
     draw = random.Random(2)
     words = [f"word{k}" for k in range(20)]

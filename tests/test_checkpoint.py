@@ -1,5 +1,4 @@
-"""Checkpoints: the folder and the names of the original's, what is damaged, what is kept, what is
-recorded, what is dumped."""
+"""Checkpoints: the original's files and names, damage, which are kept, the record, and dumps."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ SUFFIXES = (".data-00000-of-00001", ".index")
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory):
-    """A folder of a run of three steps, each saved."""
+    """The folder of a run that saved each of its three steps."""
     folder = tmp_path_factory.mktemp("model")
     options = small_options("words", n_epochs=9, sample_softmax=True)
     data = write_corpus(tmp_path_factory.mktemp("corpus")).data(options)
@@ -60,7 +59,7 @@ def model_folder(tmp_path_factory):
 
 @pytest.fixture
 def copy(model_folder, tmp_path):
-    """A copy to do harm to."""
+    """A copy that tests may damage."""
     shutil.copytree(model_folder, tmp_path / "model")
     return tmp_path / "model"
 
@@ -79,7 +78,7 @@ def test_the_folder_of_a_run(model_folder):
 
 
 def test_names_in_a_checkpoint_are_the_originals(golden, model_folder):
-    """Ours hold what its checkpoints hold, and a record and the LSTM states beside it."""
+    """Plus the names of a record and of the LSTM states."""
     theirs = tf.train.load_checkpoint(str(golden / "training" / "words" / "end" / "model.ckpt-10"))
     ours = tf.train.load_checkpoint(str(model_folder / "model.ckpt-3"))
     added = {f"bilm/state/{d}/{layer}/{part}" for d in "01" for layer in "01" for part in "ch"}
@@ -340,7 +339,7 @@ RECORD = RunState(
 
 
 def written(folder, text):
-    """A checkpoint whose record is this text."""
+    """Write a checkpoint whose record is `text`."""
     prefix = str(folder / "model.ckpt-9")
     tf.raw_ops.SaveV2(
         prefix=prefix,

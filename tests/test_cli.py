@@ -1,4 +1,4 @@
-"""The `bilm` command: help, usage, exit codes, and what it says when it fails."""
+"""The `bilm` command: help, usage, exit codes, and error messages."""
 
 from __future__ import annotations
 

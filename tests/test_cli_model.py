@@ -1,4 +1,4 @@
-"""`bilm test` and `bilm dump` from end to end, and the old programs one after the other."""
+"""`bilm test` and `bilm dump` from end to end, and the old programs in sequence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROOT = Path(__file__).parent.parent
     ],
 )  # fmt: skip
 def test_no_command_overwrites_what_it_reads(trained, tmp_path, capsys, flag, arguments, read):
-    """By whatever name, and with --force as well."""
+    """Neither under another name of the file nor with --force."""
     shutil.copytree(trained[1], tmp_path / "run")
     shutil.copy(trained[0].heldout, tmp_path / "text.txt")
     for name in read:
@@ -77,14 +77,14 @@ def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsy
         assert main(["test", "--save_dir", save_dir, "--test_prefix", text.heldout,
                      "--batch_size", batch_size]) == 0  # fmt: skip
         lines = capsys.readouterr().out.splitlines()
-        # How the rows are cut matters where states are carried from sentence to sentence.
+        # With states carried from sentence to sentence, the result depends on the rows.
         printed.append([line for line in lines if not line.startswith("carried")])
     lines = [re.split(" {2,}", line) for line in printed[0]]
     assert lines.pop() == ["unknown tokens", "6.67%"]
     names = ["forward perplexity", "backward perplexity", "perplexity", "predictions"]
     assert [name for name, _ in lines] == names
     forward, backward, joint, n_predictions = (float(value) for _, value in lines)
-    # Five sentences of six words and an end, each direction.
+    # Five sentences of six words and </S>, in each direction.
     assert n_predictions in (35, 70)
     assert joint == pytest.approx((forward * backward) ** 0.5, abs=1e-3)
     for other in printed[1:]:
@@ -119,7 +119,7 @@ def test_dump_writes_a_model_folder(trained, tmp_path: Path):
 
 
 def test_dump_in_half_precision(trained, tmp_path: Path):
-    """Half the bytes; what is read is float32, rounded to float16."""
+    """The file is half the size; the weights are rounded to float16 but loaded as float32."""
     _, save_dir = trained
     for name, flags in (("whole", []), ("half", ["--dtype", "float16"])):
         folder = str(tmp_path / name)

@@ -36,7 +36,7 @@ def test_plot_draws_runs(ending, tmp_path, capsys):
 
 
 def labels_of(tmp_path, **runs):
-    """The entries of the legend of a picture of runs."""
+    """Plot runs; return the entries of the legend, and the axes."""
     from bilm.cli.plot import draw_curves
 
     pytest.importorskip("matplotlib.figure")

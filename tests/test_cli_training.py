@@ -27,7 +27,7 @@ def test_train_leaves_a_model_and_its_vocabulary(trained):
     assert kept == Path(text.vocabulary).read_text(encoding="utf-8")
     options = json.loads(Path(save_dir, "options.json").read_text(encoding="utf-8"))
     assert options["n_tokens_vocab"] == 14
-    # 72 sentences of 6 words and an end: counted, not typed.
+    # Counted by the program: 72 sentences of 6 words and </S>.
     assert options["n_train_tokens"] == 504
 
 
@@ -62,7 +62,7 @@ def test_the_default_recipe_takes_the_precision_of_the_processor(text, monkeypat
     ):
         assert main(arguments(name, *more)) == 0
         assert precision_of(str(text.folder / name)) == expected
-    # On another processor, the run is still the same.
+    # The same command still resumes the run on a CPU with another default precision.
     monkeypatch.setattr("bilm.training.planning.fast_precision", lambda: "float32")
     assert main(arguments("default")) == 0
 
@@ -126,7 +126,7 @@ def test_train_of_one_direction_and_of_words(text, capsys):
     printed = capsys.readouterr()
     names = [line.split()[0] for line in printed.out.splitlines()]
     assert names == ["forward", "predictions", "unknown"]
-    n = 5 * 7  # five sentences of six tokens, and their ends
+    n = 5 * 7  # five sentences of six tokens and </S>
     for line in (f"scoring {n}/{n} predictions", f"scoring with carried states {n}/{n} pred"):
         assert line in printed.err
 

@@ -135,7 +135,7 @@ def test_ctrl_c_ends_all_processes_and_leaves_nothing(folder):
         assert process.poll() is None
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
-    # The pipe ends when the last of the processes has ended.
+    # The pipe is closed when the last process has ended.
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     assert error.endswith("bilm: interrupted.\n") and "Traceback" not in error

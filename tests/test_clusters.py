@@ -1,4 +1,4 @@
-"""Clusters of occurrences, what is typical of them, and how they agree with labels."""
+"""Clusters of occurrences, their typical words and names, and agreement with labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORE, MONEY = "we sat on the green bank of the river", "she took her money to t
 
 
 def clouds(sizes, seed=0, spread=0.2, dim=12):
-    """Uses of bank in clouds whose centres are the axes; layer 0 is noise without clouds."""
+    """Occurrences of bank, in layer 1 in clouds centred on the axes; layer 0 is noise."""
     random = np.random.default_rng(seed)
     of = np.repeat(np.arange(len(sizes)), sizes)
     order = random.permutation(len(of))
@@ -128,7 +128,7 @@ def test_no_uses():
         cluster_occurrences(occurrences.select(np.array([], int)))
 
 
-# What is typical
+# Typical occurrences and words
 
 
 def test_members_are_those_nearest_to_the_centre_first():
@@ -143,7 +143,7 @@ def test_members_are_those_nearest_to_the_centre_first():
 def test_typical_occurrences_are_in_different_sentences_and_contexts():
     occurrences, _ = clouds((30, 20))
     clusters = cluster_occurrences(occurrences, layer=1)
-    # All uses of a cloud have the same words around them.
+    # All occurrences in a cloud have the same context.
     assert [typical_occurrences(occurrences, clusters, k) for k in (0, 1)] == [
         [int(clusters.members(k)[0])] for k in (0, 1)
     ]
@@ -172,13 +172,13 @@ def test_words_that_stand_near():
 
 
 def test_the_score_of_a_word_that_stands_near():
-    """Two clusters with one word each: the formula by hand."""
+    """Two clusters with one nearby word each, computed by hand."""
     sentences = [("bank", "river")] * 6 + [("bank", "money")] * 6
     vectors = np.repeat([[[1.0, 0.1]], [[-1.0, 0.0]]], 6, axis=0).astype(np.float32)
     positions = np.array([(k, 0) for k in range(12)])
     occurrences = Occurrences(sentences, positions, vectors)
     clusters = cluster_occurrences(occurrences, layer=0, n_clusters=2)
-    prior = 0.1  # 0.1 uses of each of two words, both as frequent
+    prior = 0.1  # the prior count of each of two equally frequent words
     odds = np.log((6 + prior) / prior)
     expected = 2 * odds / np.sqrt(1 / (6 + prior) + 1 / prior)
     found = [nearby_words(occurrences, clusters, k)[0] for k in (0, 1)]
@@ -192,7 +192,7 @@ def test_one_group_has_no_words_of_its_own():
 
 
 class Words:
-    """A language model that knows two kinds of sentences."""
+    """A language model for two kinds of sentences."""
 
     vocabulary = SimpleNamespace(size=10)
 
@@ -221,12 +221,12 @@ def test_substitutes_are_taken_together_and_against_the_other_groups():
     model = Words()
     uses = [clusters.members(k)[:3].tolist() for k in (0, 1)]
     first, second = substitute_words(model, shifted, uses)
-    # shore -1 (elsewhere at most -6), edge -3 (-4), low -5 (-6), thing -1.5 (-1).
+    # log p, in brackets elsewhere: shore -1 (<= -6), edge -3 (-4), low -5 (-6), thing -1.5 (-1).
     assert [word for _, word in first] == ["shore", "edge", "low", "thing"]
     np.testing.assert_allclose([value for value, _ in first], [-1, -3, -5, -1.5])
     assert [word for _, word in second] == ["vault", "thing", "edge", "shop"]
     assert all(sentence.count("___") == 1 and "bank" not in sentence for sentence in model.asked)
-    # Of both kinds at once: the mean, where a word that is missing counts like the last one.
+    # For both kinds at once, the mean; a missing word counts like the last one.
     (both,) = substitute_words(model, shifted, [[uses[0][0], uses[1][0]]], n=3)
     assert [word for _, word in both] == ["thing", "edge", "shore"]
     np.testing.assert_allclose([value for value, _ in both], [-1.25, -3.5, -3.5])
@@ -290,7 +290,7 @@ def test_fit_to_labels():
 
 
 def test_ari_is_that_of_hubert_and_arabie():
-    """Of the table [[2, 1], [1, 2]]: pairs together 2, expected 6 * 6 / 15, at most 6."""
+    """For the table [[2, 1], [1, 2]]: 2 pairs together, expected 6 * 6 / 15, at most 6."""
     sentences = [("bank",)] * 6
     vectors = np.array([1, 1, -1, 1, -1, -1], np.float32)[:, None, None] * np.ones((1, 1, 2))
     occurrences = Occurrences(

@@ -55,7 +55,7 @@ def test_cosines_by_layer(place):
         for layer, name in enumerate(names):
             assert found[name][k] == pytest.approx(cosine(first[layer], other[layer]), abs=2e-5)
         assert found["average"][k] == pytest.approx(cosine(first.mean(0), other.mean(0)), abs=2e-5)
-    assert found["layer 0"][0] == 1.0 > found["layer 1"][0]  # one word, in two sentences
+    assert found["layer 0"][0] == 1.0 > found["layer 1"][0]  # the same word in different contexts
     np.testing.assert_allclose(found["static"], [1.0, 0.6, np.nan, 0.6, np.nan, np.nan])
 
 
@@ -86,7 +86,7 @@ def test_agreement_with_gold_by_hand():
     assert (zero.name, zero.n, zero.accuracy, zero.threshold) == ("layer 0", 6, 0.5, 0.5)
     assert np.isnan(zero.spearman)
     assert one.accuracy == pytest.approx(5 / 6)
-    # Ranks 6 5 2 1 4 3 with 5 5 2 2 5 2, whose deviations from 3.5 are 2.5 1.5 ... and +-1.5.
+    # Ranks 6 5 2 1 4 3 and 5 5 2 2 5 2; deviations from 3.5 are 2.5 1.5 ... and +-1.5.
     assert one.spearman == pytest.approx(13.5 / np.sqrt(17.5 * 13.5))
     assert (static.n, static.accuracy) == (5, 1.0)
     zero, one, _ = agreement_with_gold(found, gold)

@@ -1,5 +1,5 @@
-"""`bilm convert`: models of ELMoForManyLangs give the vectors that they gave there, and a pickle
-that asks for anything but tensors is refused before anything of it runs."""
+"""`bilm convert`: converted ELMoForManyLangs models give the original's vectors, and a pickle with
+anything but tensors is rejected before any of it runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = ("words_legacy", "characters_zip")
 
 @pytest.fixture(scope="module", params=[KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)])
 def converted(request, tmp_path_factory):
-    """(the original's folder, the folder that was made of it)."""
+    """(the original folder, the converted folder)."""
     target = tmp_path_factory.mktemp("converted") / "elmo"
     assert main(["convert", str(FIXTURES / request.param), str(target)]) == 0
     return FIXTURES / request.param, target
@@ -104,7 +104,7 @@ def test_a_token_cache_of_a_converted_model(converted, tmp_path):
 def test_what_cannot_use_a_converted_model_says_so(converted):
     _, target = converted
     with h5py.File(target / "model.hdf5") as file:
-        # Whoever takes the rows for those of bytes finds none.
+        # Programs that expect rows for bytes find no char_embed.
         assert "char_embed" not in file and "dictionary/char_embed" in file
     files = (target / "options.json", target / "model.hdf5")
     with pytest.raises(
@@ -232,7 +232,7 @@ def test_dictionaries_that_are_not_right(copy):
 
 
 def test_a_dictionary_is_read_as_the_program_reads_it(copy, tmp_path):
-    """White space that stripping takes is U+3000; a byte order mark is a character."""
+    """A token that strip() removes is read as U+3000; a byte order mark is kept."""
     text = (copy / "word.dic").read_text(encoding="utf-8").split("\n")
     text[4], text[5] = "\ufeffx\t4", "\u00a0\t5"
     (copy / "word.dic").write_text("\n".join(text), encoding="utf-8")
@@ -260,7 +260,7 @@ def test_weights_whose_dictionaries_are_gone(converted, tmp_path):
 
 
 class Harm:
-    """What, loaded by a pickle that knows no better, makes a folder."""
+    """An object that calls a function, such as os.mkdir, when it is unpickled."""
 
     def __init__(self, call, *arguments):
         self._what = (call, arguments)
@@ -305,7 +305,7 @@ def test_a_pickle_that_would_run_something(
     ):
         read_tensors(path)
     assert not Path("harm").exists()
-    # It would have, had it been loaded as pickles are.
+    # An ordinary load would have made the folder.
     if call is os.mkdir:
         pickle.loads(pickle.dumps(harm, protocol))
         assert Path("harm").exists()
@@ -333,7 +333,7 @@ def test_pickles_that_are_not_of_tensors(tmp_path, container, content, message):
 
 
 def persistent(offset, shape, strides, length, key="0", view=None, kind=b"ctorch\nFloatStorage\n"):
-    """A state dict of one tensor `a`, as a pickle of protocol 2."""
+    """A state dict with one tensor `a`, pickled with protocol 2."""
 
     def value(x):
         return pickle.dumps(x, 2)[2:-1]
@@ -381,8 +381,8 @@ def test_tensors_that_are_not_in_their_storage(tmp_path, arguments, numbers, mes
 
 
 def test_dicts_as_python_2_wrote_them(tmp_path):
-    """With their items as an argument."""
-    content = persistent(0, (2,), (1,), 2)[2:-2]  # } 'a' tensor, without the instruction to set it
+    """Python 2 passes the items as an argument."""
+    content = persistent(0, (2,), (1,), 2)[2:-2]  # } 'a' tensor, without SETITEM
     pairs = b"(" + content[1:] + b"\x86" + b"l"
     content = b"\x80\x02ccollections\nOrderedDict\n" + pairs + b"\x85R."
     found = read_tensors(with_numbers(tmp_path / "a.pkl", content, [1, 2]))

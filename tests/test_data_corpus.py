@@ -1,4 +1,4 @@
-"""What a data set says of its corpus, and what is wrong with a corpus."""
+"""Properties of a data set, and errors in a corpus."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_state_is_described_by_file_and_sentence(tmp_path):
     assert description.endswith("(pass 2)")
     number, path = description.removeprefix("sentence ").split(" (")[0].split(" of ")
     lines = Path(path).read_text(encoding="utf-8").splitlines()
-    # The sentence that is drawn next is the first one of batches that begin anew there.
+    # New batches from this state start with the sentence that is described.
     following = next(shuffled.iter_distinct(1, 30, state=batch.state.with_batches(1, 30)))
     expected = vocabulary.encode(lines[int(number) - 1])[:-1]
     assert following.streams[0].token_ids[0, : len(expected)].tolist() == expected.tolist()

@@ -1,4 +1,4 @@
-"""A vocabulary from text."""
+"""Building a vocabulary from text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabular
 from bilm.data.text_ranges import cut, read_span
 from bilm.files.reading import find_all_files
 
-# Separators of every length in UTF-8, of which the last ones are none to a splitter of bytes.
+# Separators of every length in UTF-8; splitting bytes does not recognise the last three.
 SEPARATORS = (" ", "\n", "\t", "\r\n", "  ", "\n\n", "\u00a0", "\u3000", "\u2028")
 
 
@@ -37,7 +37,7 @@ def random_text(seed, n_words=400):
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Three files, one of them plain; gives the glob and what they hold."""
+    """Three files, one of them uncompressed; returns the glob and the word counts."""
     folder = tmp_path / "text"
     folder.mkdir()
     texts = [random_text(seed) for seed in range(3)]
@@ -235,7 +235,7 @@ def test_a_killed_process_is_reported(tmp_path):
     def kill():
         while not (children := multiprocessing.active_children()):
             time.sleep(0.01)
-        time.sleep(0.1)  # all have started
+        time.sleep(0.1)  # let all of them start
         os.kill(children[0].pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill, daemon=True)
@@ -274,7 +274,7 @@ def test_the_processes_end_with_the_one_that_started_them(tmp_path):
         "    count_words(sys.argv[1], jobs=2, least_part=1000, progress=show)\n",
         encoding="utf-8",
     )
-    # The pipe of standard error ends with the last process that has it.
+    # The pipe of standard error is closed when the last process has ended.
     done = subprocess.run(
         [sys.executable, program, path], capture_output=True, text=True, timeout=60, check=False,
         env={**os.environ, "PYTHONPATH": str(Path(bilm.__file__).parent.parent)},

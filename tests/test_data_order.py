@@ -1,4 +1,4 @@
-"""The order in which a corpus is read: passes, shuffling, workers, resuming from a state."""
+"""Reading order of a corpus: passes, shuffling, workers, resuming from a state."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.small_corpora import assert_same, random_shards
 
 
 def sentences_of(vocab, data, n=None):
-    """The sentences that a data set gives, in their order."""
+    """The first `n` sentences of a data set, or all, in order."""
     return [tuple(ids.tolist()) for ids, _ in itertools.islice(data.get_sentence(), n)]
 
 
 def numbered_shards(*sizes):
-    """Sentences that differ in their lengths."""
+    """Shards of these sizes; the sentence lengths are 1, 2, 3, ..."""
     lengths = itertools.count(1)
     return [[["a"] * next(lengths) for _ in range(size)] for size in sizes]
 
@@ -72,7 +72,7 @@ def test_workers_share_the_sentences(vocab, write_shards, shuffle):
             pattern, vocab, test=True, shuffle_on_load=shuffle, seed=4, worker=(index, 3)
         )
         shares.append([len(ids) - 2 for ids in sentences_of(vocab, data)])
-        assert data.n_train_tokens == sum(range(13)) + 12  # words and sentence ends
+        assert data.n_train_tokens == sum(range(13)) + 12  # words and </S>
     assert sorted(itertools.chain(*shares)) == list(range(1, 13))
     assert sorted(shares[1]) == [2, 5, 10]
 
@@ -153,7 +153,7 @@ def test_a_state_that_the_corpus_does_not_have(vocab, write_shards):
 
 @pytest.fixture
 def recorded(vocab, write_shards):
-    """A state as a checkpoint holds it."""
+    """A state as stored in a checkpoint."""
     pattern = write_shards(["a"] * 9 for _ in range(4))
     return next(LMDataset(pattern, vocab).iter_distinct(2, 3)).state.to_dict()
 

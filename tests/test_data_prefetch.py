@@ -1,4 +1,4 @@
-"""Items made ahead by a thread."""
+"""Items prepared in advance by a thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_no_more_than_n_are_made_ahead(n):
     def items():
         for number in range(50):
             made.append(number)
-            if len(made) == 1 + n:  # one that was taken, and n ahead
+            if len(made) == 1 + n:  # one taken, n ahead
                 full.set()
             yield number
 

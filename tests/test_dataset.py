@@ -1,4 +1,4 @@
-"""Corpora as batches, against the recorded ones and against a slow statement of the rule."""
+"""Batches of a corpus, compared with recorded ones and with a slow reference."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_batch_larger_than_the_corpus(vocab, write_shards):
 def test_empty_lines_are_no_sentences(vocab, write_shards):
     data = LMDataset(write_shards([["a"], [], [" ", "\t"], ["b"]]), vocab, test=True)
     assert [vocab.decode(ids) for ids, _ in data.get_sentence()] == ["<S> a </S>", "<S> b </S>"]
-    assert data.n_train_tokens == 4  # two words and two ends
+    assert data.n_train_tokens == 4  # two words, each with </S>
 
 
 def test_get_sentence(vocab, write_shards):

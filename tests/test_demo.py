@@ -63,7 +63,7 @@ def test_docstring_sentences_are_prose_alone():
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """The name of a package of three modules that can be imported."""
+    """The name of an importable package with three modules."""
     folder = tmp_path / "some_package"
     sources = {
         "__init__.py": "raise RuntimeError('it is imported')",

@@ -1,4 +1,4 @@
-"""The demo: the words it shows, and all of it on a small text."""
+"""The demo: its choice of words, and a complete run on a small text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.small_models import write_small_model
 pytest.importorskip("sklearn")
 pytest.importorskip("gensim")
 
-# "bank" is at the ends of sentences of two kinds.
+# "bank" occurs in two kinds of sentences.
 BANKS = [
     [*tokens.split(), str(n)]
     for n in range(20)
@@ -35,7 +35,7 @@ OWN_TEXT = "".join(
 
 def test_words_with_two_clear_clusters(tmp_path):
     elmo = ELMo.from_pretrained(write_small_model(tmp_path, "short_words_261").files)
-    # The most frequent words are passed over.
+    # The most frequent words are skipped.
     assert clearest_words(elmo, [*BANKS, ["these", "those"] * 50]) == ["bank"]
     assert clearest_words(elmo, BANKS[:6]) == []
     assert clearest_words(elmo, [["1", "2"]]) == []
@@ -43,8 +43,8 @@ def test_words_with_two_clear_clusters(tmp_path):
 
 @pytest.fixture
 def demo(tmp_path, monkeypatch):
-    """Runs the demo on a small text, with a small model that is trained for a few steps; returns
-    the exit code and the commands that it ran."""
+    """A function that runs the demo on a small text, training a small model for a few steps; it
+    returns the exit code and the commands that the demo ran."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text(OWN_TEXT, encoding="utf-8")
     Path("options.json").write_text(json.dumps(OPTIONS), encoding="utf-8")
@@ -94,7 +94,7 @@ def test_the_demo_runs_the_other_commands(demo, capsys):
     n_lines = len(Path("out/train.txt").read_text(encoding="utf-8").splitlines()) + len(heldout)
     assert n_lines == 160
     assert set(Occurrences.load("out/elmo.npz").words) == {"dog"}
-    # Its folders are such as the commands write and take.
+    # The model folder can be loaded, and another demo does not overwrite the files.
     (vectors,) = ELMo.from_pretrained("out/elmo").encode(["the dog"], "top")
     assert vectors.shape == (2, 8)
     again = ["demo", "--corpus", "text.txt", "--out", "out"]

@@ -1,4 +1,4 @@
-"""Two replicas of a batch train as one of twice its rows: two devices, and two processes."""
+"""Two replicas, on devices or in processes, train like one replica with twice the rows."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ KINDS = {
 
 
 def make_job(tmp_path, kind, changes):
-    """Six steps of two rows on each of two replicas."""
+    """A job of six steps with two rows on each of two replicas."""
     write_corpus(tmp_path)
     options = small_options(kind, batch_size=2, n_train_tokens=6 * 4 * STEPS, n_epochs=1, **changes)
     return {"corpus": str(tmp_path), "options": options}
 
 
 def as_one(job, save_dir, **more):
-    """The same on one replica of all rows."""
+    """The same job on one replica with all rows."""
     options = job["options"] | {"batch_size": 4}
     return job | {"options": options, "save_dir": str(save_dir)} | more
 
@@ -87,7 +87,7 @@ def test_two_devices_are_one_with_twice_the_rows(kind, tmp_path):
 
 
 def test_a_run_on_two_devices_resumes(tmp_path):
-    """Also: a process trains one network after the other on the same devices."""
+    """Also: a process trains several networks in turn on the same devices."""
     job = make_job(tmp_path, *WORDS) | {"n_gpus": 2}
     alone = start(job | {"save_dir": str(tmp_path / "alone")})
     options = small_options(lstm={"dim": 6, "projection_dim": 3, "n_layers": 1})
@@ -145,7 +145,7 @@ def test_another_number_of_workers_goes_on_with_the_shard(tmp_path):
 
 
 def start_command(text, save_dir, *more, ports=(), changes=((), ())):
-    """The same command for each worker, but for some flags of each."""
+    """Start two workers with the same command, apart from the flags in `changes`."""
     arguments = train_arguments(
         text, str(save_dir), "--seed", "3", "--heldout_prefix", text.heldout,
         "--heldout_every", "7steps", "--save_minutes", "1e-6", *more,
@@ -158,7 +158,7 @@ def start_command(text, save_dir, *more, ports=(), changes=((), ())):
 
 
 def ends(processes):
-    """Exit codes, and what was said on standard error."""
+    """Exit codes and standard error of processes, once they have ended."""
     said = [process.communicate(timeout=300)[1] for process in processes]
     assert not any("Traceback" in text for text in said), said
     return [process.returncode for process in processes], said
@@ -166,7 +166,7 @@ def ends(processes):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A text, and the run of two workers that nothing interrupts."""
+    """A text, and an uninterrupted run of two workers."""
     text = make_text(tmp_path_factory.mktemp("text"))
     save_dir = text.folder / "whole"
     codes, said = ends(start_command(text, save_dir))
@@ -175,7 +175,7 @@ def whole(tmp_path_factory):
 
 
 def test_workers_that_stop_or_die_stop_the_other_and_the_run_goes_on(whole, tmp_path):
-    """First an interrupt of one, which saves for all, then the end of each."""
+    """One worker is interrupted, which saves for both; then each is killed in turn."""
     text, whole_dir = whole
     run = tmp_path / "run"
     processes = start_command(text, run, "--save_minutes", "9")
@@ -215,7 +215,7 @@ def test_workers_with_other_commands_are_refused(whole, tmp_path):
 
 
 def test_a_full_disk_of_the_chief_stops_both(whole, tmp_path):
-    """A bound on the size of files stands for the disk: the checkpoint does not fit any more."""
+    """A limit on file sizes, which the checkpoint exceeds, simulates the full disk."""
     text, _ = whole
     run = tmp_path / "run"
     shutil.copytree(text.folder / "whole", run)

@@ -1,18 +1,17 @@
-"""The pages do what they say: commands and programs run as printed, links and names hold.
+"""The pages are correct: commands and programs run as printed, links and names are valid.
 
-A fenced block marked `bash` or `python` is run, in a folder of its own for each page; the blocks
-of a page are run in their order, its Python blocks in one namespace. An HTML comment before a
-block changes what is done with it:
+Fenced blocks marked `bash` or `python` are run in order, each page in its own folder and its Python
+blocks in one namespace. An HTML comment before a block changes this:
 
-  <!-- skip: needs ... -->   it is not run: CONTRIBUTING.md lists the reasons
+  <!-- skip: needs ... -->   it is not run; CONTRIBUTING.md lists the reasons
   <!-- file: NAME -->        it is written to a file
-  <!-- prints -->            it is what the block before printed, where ... stands for anything
-  <!-- prints: decimals differ --> the same, with other decimals: a model that ships was replaced
-  <!-- fails -->             it is run and raises InputError, whose text can be said to be printed
-  <!-- small: A => B; ... --> it is run with A replaced by B: less text, less time
+  <!-- prints -->            it is the output of the block before; ... matches anything
+  <!-- prints: decimals differ --> the same, except decimals, which depend on a model in the package
+  <!-- fails -->             it is run and must raise InputError; `prints` can give the message
+  <!-- small: A => B; ... --> it is run with A replaced by B, to save time
 
 The folder has the text files that the pages name. `<!-- starts with: MODEL ... -->` anywhere in a
-page puts models into it, and `<!-- files of PAGE: NAME ... -->` files that another page prints.
+page adds models, and `<!-- files of PAGE: NAME ... -->` adds files defined on another page.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ GOLDEN = ROOT / "tests" / "fixtures" / "golden"
 PAGES = [ROOT / name for name in ("README.md", "README.zh.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 LANGUAGES = {"bash", "python", "json", "text", "yaml"}
-# A path of the machine that a page was written on.
+# A path on the author's machine.
 MACHINE_PATH = re.compile(r"(?<![\w.~>])/(?:home|mnt|opt|root|tmp|usr|var|work|Users)/\w")
 OUTPUT_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -83,7 +82,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def files_of(page: Path) -> dict[str, str]:
-    """The files that a page prints."""
+    """Names and contents of the `file` blocks of a page."""
     kinds = ((block.comment.partition(": "), block.text) for block in blocks_of(page))
     return {name: text for (kind, _, name), text in kinds if kind == "file"}
 
@@ -98,8 +97,8 @@ def runnable(page: Path) -> bool:
 
 
 def write_text_files(folder: Path) -> None:
-    """corpus/train-*.txt, heldout.txt, sentences.txt; novel.txt and news.txt, not tokenised; and
-    what `write_uses` writes."""
+    """Write corpus/*.txt, heldout.txt and sentences.txt; novel.txt and news.txt, which are not
+    tokenised; and the files of `write_uses`."""
     lines = (GOLDEN / "corpus" / "shard-00.txt").read_text("utf-8").splitlines(keepends=True)
     (folder / "corpus").mkdir()
     for number, part in enumerate((lines[::2], lines[1::2])):
@@ -117,7 +116,7 @@ def write_text_files(folder: Path) -> None:
 
 
 def write_uses(folder: Path) -> None:
-    """wiki.txt and wiki-zh.txt, tokenised, with words of several senses."""
+    """Write wiki.txt and wiki-zh.txt, tokenised, with ambiguous words."""
     said = [
         "she sat on the {} bank of the {}", "the {} bank lends {} its money",
         "they play cards in {} and {}", "his {} play was staged in {}",
@@ -139,7 +138,7 @@ def write_uses(folder: Path) -> None:
 
 @contextlib.contextmanager
 def redirected(words: list[str]) -> Iterator[None]:
-    """Take `< FILE` and `> FILE` out of a command, and do what they say."""
+    """Remove `< FILE` and `> FILE` from a command, and redirect the streams."""
     with contextlib.ExitStack() as stack:
         for mark, name, mode in (("<", "stdin", "r"), (">", "stdout", "w")):
             if mark in words:
@@ -151,7 +150,7 @@ def redirected(words: list[str]) -> Iterator[None]:
 
 
 def run_shell_line(line: str) -> None:
-    """Run `bilm` and Python programs within this process, which has TensorFlow already."""
+    """Run a line; `bilm` and Python programs in this process, which has loaded TensorFlow."""
     words = shlex.split(line, comments=True)
     if not words:
         return
@@ -187,7 +186,7 @@ def run_block(block: Block, page: Path, namespace: dict) -> str:
 
 
 def smaller(block: Block, changes: str) -> Block:
-    """A block with the replacements of its comment, each of which must apply."""
+    """Apply the replacements of a `small` comment, each of which must match."""
     text = block.text
     for change in changes.split("; "):
         old, _, new = change.partition(" => ")
@@ -225,7 +224,7 @@ def run_page(page: Path) -> None:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`model` as `bilm train` leaves it, `elmo` as `bilm dump` does, and what others made."""
+    """A folder with `model` from `bilm train`, `elmo` from `bilm dump`, and other models."""
     folder = tmp_path_factory.mktemp("models")
     write_text_files(folder)
     shutil.copy(GOLDEN / "vocab.txt", folder)
@@ -280,14 +279,14 @@ def test_page_is_well_formed(page: Path):
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The anchors that a forge makes of the headings of a page."""
+    """The anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.replace(" ", "-") for heading in plain}
 
 
 def test_blocks_that_are_not_run_are_counted():
-    """CONTRIBUTING.md has each reason, the number of blocks, and why."""
+    """CONTRIBUTING.md has each reason and the number of its blocks."""
     table = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     rows = re.findall(r"^\| (needs [\w ]+) \| (\d+) \|", table, re.MULTILINE)
     comments = [block.comment for page in PAGES for block in blocks_of(page)]
@@ -325,7 +324,7 @@ def test_index_names_every_page():
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_of_the_source_are_there_with_what_is_said_to_be_in_them(page: Path):
-    """A line that names one source file and then, in backquotes, names in it."""
+    """Source files exist; names in backquotes after the file of a table row occur in that file."""
     for line in prose_of(page).splitlines():
         files = re.findall(r"`((?:bilm|bin|tests|usage_examples)/[\w/]+\.py)`", line)
         for file in files:
@@ -337,7 +336,7 @@ def test_files_of_the_source_are_there_with_what_is_said_to_be_in_them(page: Pat
 
 
 def names_in(source: str) -> set[str]:
-    """What a source file names: classes, functions, arguments, attributes, keys."""
+    """All names in a source file: classes, functions, arguments, attributes, keys."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):

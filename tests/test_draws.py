@@ -1,4 +1,4 @@
-"""The draw of negative samples: its distribution, its number of tries, its repeatability."""
+"""Drawing negative samples: distribution, number of tries, reproducibility."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_single_sample_follows_the_log_uniform_distribution():
 
 
 def test_samples_and_tries_agree_with_tensorflows_sampler():
-    """How often a class is among the samples, and how many draws they took, on average."""
+    """Compare how often each class is sampled, and the mean number of draws."""
     n, n_classes, n_samples = 600, 60, 20
     ours = [draw_log_uniform(n_classes, n_samples, (11, k)) for k in range(n)]
     generator = np.random.default_rng(5)
@@ -66,7 +66,7 @@ def test_samples_and_tries_agree_with_tensorflows_sampler():
 
 
 def plain_draw(generator, n_classes, n_samples):
-    """One class after the other, until enough distinct ones are there."""
+    """Draw one class at a time, until enough are distinct."""
     p = oracle.log_uniform_probability(np.arange(n_classes), n_classes)
     found, n_tries = set(), 0
     while len(found) < n_samples:
@@ -82,7 +82,7 @@ def test_expected_counts_are_those_of_tensorflows_sampler():
         ids, of_targets, of_samples = tf.random.log_uniform_candidate_sampler(
             targets, targets.shape[1], n_samples, True, n_classes, seed=seed
         )
-        # The sampler does not tell its number of tries; the count of a rare class does.
+        # The sampler does not return its number of tries; a rare class's expected count gives it.
         p = oracle.log_uniform_probability(targets[0, -1], n_classes)
         n_tries = round(np.log1p(-float(of_targets[0, -1])) / np.log1p(-p))
         assert n_tries >= n_samples
@@ -94,7 +94,7 @@ def test_expected_counts_are_those_of_tensorflows_sampler():
 
 
 def test_expected_counts_far_down_a_large_vocabulary():
-    """Float32 keeps its digits where a probability is small."""
+    """float32 stays accurate for small probabilities."""
     ids = np.array([0, 1, 1000, 400_000, 793_470], np.int32)
     ours = log_uniform_log_expected(ids, tf.constant(12000.0), 793_471)
     expected = oracle.log_uniform_expected_count(ids, 793_471, 12000)

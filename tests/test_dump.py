@@ -1,4 +1,4 @@
-"""From files to files: vectors of a corpus and of a vocabulary."""
+"""Vectors of a corpus and of a vocabulary, from files to files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN = ["unknown", "nirgends", "<S>", "w" * 60, "é" * 30]
 
 
 def random_sentences(n, seed=0, longest=25):
-    """Sentences of many lengths, some of them empty, some words outside the vocabulary."""
+    """Sentences of many lengths, some empty, with some words outside the vocabulary."""
     random = np.random.default_rng(seed)
     lengths = random.integers(0, longest, n)
     lengths[[1, n - 1]] = 0
@@ -28,7 +28,7 @@ def random_sentences(n, seed=0, longest=25):
 
 
 class Files:
-    """A model in files, and the formulas for it."""
+    """A model in files, and its options and weights for the formulas."""
 
     def __init__(self, folder, kind):
         self.options = dict(oracle.MODELS[kind])
@@ -42,7 +42,7 @@ class Files:
         (folder / "vocab.txt").write_text("\n".join(self.vocabulary) + "\n", encoding="utf-8")
 
     def ids(self, sentences):
-        """Ids for inference, 0 is padding."""
+        """Inference ids; 0 is padding."""
         if "char_cnn" in self.options:
             width = self.options["char_cnn"].get("max_characters_per_token", 50)
             return oracle.character_ids(sentences, width)
@@ -128,7 +128,7 @@ def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
     "window_tokens", [12, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 40, 1000))]
 )
 def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, mode, loop_steps):
-    """Sentences come out in the order of the text, however they share the rows of a batch."""
+    """Sentences come out in the order of the text, however they are packed into rows."""
     sentences = random_sentences(30, seed=3, longest=8)
     expected = oracle.embed(
         characters.weights, characters.options, characters.ids(sentences)
@@ -157,7 +157,7 @@ def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, m
 
 
 def test_sentences_after_an_error_in_the_middle(characters, monkeypatch):
-    """Words whose pre-activations could not be computed are computed again."""
+    """Pre-activations that could not be computed are computed again."""
     sentences = random_sentences(12, seed=3, longest=5)
     expected = oracle.embed(
         characters.weights, characters.options, characters.ids(sentences)
@@ -201,7 +201,7 @@ def test_files_that_are_not_there_or_do_not_fit(words, characters, tmp_path):
 
 
 def test_vectors_of_a_vocabulary(characters, tmp_path):
-    """One row a word, in the order of the vocabulary."""
+    """One row per word, in the order of the vocabulary."""
     out = tmp_path / "cache.hdf5"
     arguments = (characters.vocab_file, characters.options_file, characters.weight_file, str(out))
     dump_token_embeddings(*arguments)

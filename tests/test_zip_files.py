@@ -1,4 +1,4 @@
-"""ZIP files that are damaged or name other folders; what is left."""
+"""ZIP files that are damaged or name paths outside their folder, and clean-up after them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_zip(path, method=zipfile.ZIP_DEFLATED, **members):
 
 @pytest.fixture
 def temporary_folder(tmp_path, monkeypatch):
-    """Where temporary files go; nothing is to be left in it."""
+    """The folder for temporary files, which must be empty after the test."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     yield

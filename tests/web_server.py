@@ -1,4 +1,4 @@
-"""A server of files on this machine, with the faults that servers have."""
+"""A local file server that can simulate the faults of real servers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from urllib.parse import urlsplit
 
 @dataclass
 class WebServer:
-    """What is served, by path.
+    """The files and behaviour of a server.
 
     Attributes:
-        address: of the server, without a final slash.
+        address: URL of the server, without a final slash.
         files: contents by path.
-        redirects: paths by path, answered with 302.
-        cut_after: the connection ends after as many bytes of each answer; None: at its end.
-        has_ranges: whether parts of files are sent.
+        redirects: target path by path, answered with 302.
+        cut_after: send only this many bytes of each answer; None: all.
+        has_ranges: whether Range requests are supported.
         has_versions: whether answers have an ETag.
-        requests: path and header Range of each request so far.
+        requests: path and Range header of each request so far.
     """
 
     address: str = ""
@@ -41,7 +41,7 @@ class WebServer:
 
 @contextlib.contextmanager
 def serving() -> Iterator[WebServer]:
-    """A server that runs until the block ends. As a proxy it serves files of any host."""
+    """A server that runs until the block ends. Used as a proxy, it serves files for any host."""
     state = WebServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ def serving() -> Iterator[WebServer]:
             self.wfile.write(content[first:][: state.cut_after])
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

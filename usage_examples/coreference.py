@@ -29,7 +29,7 @@ from bilm.core.errors import InputError
 FILES = {"train": "gap-development.tsv", "dev": "gap-validation.tsv", "test": "gap-test.tsv"}
 GENDERS = {"he": "masculine", "him": "masculine", "his": "masculine",
            "she": "feminine", "her": "feminine", "hers": "feminine"}  # fmt: skip
-# Classes of distances in tokens, 0, 1, 2-3, 4-7, ..., on either side.
+# Distances in tokens are grouped into 0, 1, 2-3, 4-7, ..., in each direction.
 N_DISTANCES = 9
 DISTANCE_DIM = 16
 NEITHER = 2
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make_task(args: argparse.Namespace) -> Task:
-    """The task of a folder of data."""
+    """Build the task from a data folder."""
     parts = {
         part: [as_example(passage) for passage in read(find_file(args.data, name))]
         for part, name in FILES.items()
@@ -71,13 +71,13 @@ def as_example(passage: Passage) -> Example:
 
 
 def distance_class(distance: int) -> int:
-    """The class of a distance in tokens, negative distances first."""
+    """The group number of a distance in tokens, negative distances first."""
     size = min(abs(distance).bit_length(), N_DISTANCES - 1)
     return N_DISTANCES + (size if distance > 0 else -size)
 
 
 def read(path: str) -> Iterator[Passage]:
-    """The passages of a file."""
+    """Read the passages of a file."""
     for where, line in read_columns(path, 11, header=True):
         if not line:
             continue
@@ -99,7 +99,7 @@ def read(path: str) -> Iterator[Passage]:
 
 
 def is_true(text: str, where: str) -> bool:
-    """TRUE or FALSE as a bool."""
+    """Parse TRUE or FALSE."""
     if text.upper() not in ("TRUE", "FALSE"):
         raise InputError(f"{where}: must be TRUE or FALSE, got {text!r:.80}.")
     return text.upper() == "TRUE"
@@ -153,7 +153,7 @@ def score(examples: Sequence[Example], predictions: Sequence[tuple[bool, bool]])
 
 
 def pair_f1(pairs: Sequence[tuple[bool, bool]]) -> float:
-    """F1 in per cent of pairs (gold, predicted)."""
+    """F1, in per cent, of (gold, predicted) pairs."""
     right = sum(gold and predicted for gold, predicted in pairs)
     total = sum(gold + predicted for gold, predicted in pairs)
     return 100 * 2 * right / total if total else 0.0

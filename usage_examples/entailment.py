@@ -33,12 +33,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make_task(args: argparse.Namespace) -> Task:
-    """The task of a folder of data."""
+    """Build the task from a data folder."""
     return class_task("entailment", args, ".jsonl", read, class_scores)
 
 
 def read(path: str) -> list[Labelled]:
-    """The pairs of a file; a line of another form is an InputError."""
+    """Read the pairs of a file; a malformed line raises an InputError."""
     return [
         ({name: as_tokens(line[name], where) for name in ("premise", "hypothesis")},
          line["label"], where)

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make_task(args: argparse.Namespace) -> Task:
-    """The task of a folder of data."""
+    """Build the task from a data folder."""
     sentences = {part: list(read(find_file(args.data, f"{part}.tsv"))) for part in PARTS}
     tags = sorted({tag for _, found in sentences["train"] for tag in found})
     numbers = {tag: number for number, tag in enumerate(tags)}
@@ -45,7 +45,7 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def read(path: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """The sentences of a file: words, and a tag for each."""
+    """Read the sentences of a file: words, and one tag per word."""
     words: list[str] = []
     tags: list[str] = []
     where = path
@@ -62,7 +62,7 @@ def read(path: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
 
 
 def build_tagger(inputs: ModelInputs, tags: Sequence[str], size: int, dropout: float) -> Built:
-    """Words -> LSTM -> scores of tags -> CRF."""
+    """Words -> LSTM -> tag scores -> CRF."""
     sentence = inputs.text("sentence")
     hidden = bilstm(size)(sentence.vectors, mask=sentence.mask)
     hidden = keras.layers.Dropout(dropout)(hidden)

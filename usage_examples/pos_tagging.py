@@ -31,14 +31,14 @@ TAGS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM 
 
 
 class TaggedSentence(NamedTuple):
-    """Words, and a tag for each."""
+    """Words, and one tag per word."""
 
     words: list[str]
     tags: list[str]
 
 
 def read_conllu(path: Path) -> Iterator[TaggedSentence]:
-    """Sentences of a CoNLL-U file; ranges (1-2) and empty nodes (1.1) are skipped."""
+    """Read the sentences of a CoNLL-U file; ranges (1-2) and empty nodes (1.1) are skipped."""
     words: list[str] = []
     tags: list[str] = []
     with open(path, encoding="utf-8") as lines:
@@ -84,7 +84,7 @@ def make_dataset(sentences: Sequence[TaggedSentence], batch_size: int) -> tf.dat
 
 
 def elmo_vectors(model: Sequence[str], layers: str) -> keras.layers.Layer:
-    """The language model of a folder, a ZIP file, or a pair of options and weights."""
+    """Load a language model from a folder, a ZIP file, or an options and a weights file."""
     source = model[0] if len(model) == 1 else tuple(model)
     chosen = int(layers) if layers.lstrip("-").isdecimal() else layers
     l2_coef = 0.001 if chosen == "mix" else None
@@ -99,7 +99,7 @@ def learned_vectors(
     """Trainable vectors for words that occur at least twice, and one for all others.
 
     Args:
-        ids: makes the layer from text to word ids for a vocabulary.
+        ids: function from a vocabulary to the layer that turns text into word ids.
     """
     counts = Counter(word for words in sentences for word in words)
     words = [word for word, count in counts.items() if count > 1]
@@ -123,7 +123,7 @@ def hidden_states(text: Any, vectors: Sequence[keras.layers.Layer], probe: bool)
 
 
 def classifier(text: Any, hidden: Any, n_classes: int, learning_rate: float) -> keras.Model:
-    """A softmax on hidden states; padding is not in the loss."""
+    """A softmax classifier on hidden states; the loss ignores padding."""
     model = keras.Model(text, keras.layers.Dense(n_classes, activation="softmax")(hidden))
     optimizer = keras.optimizers.Adam(learning_rate)
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -138,7 +138,7 @@ def accuracy(model: keras.Model, batches: tf.data.Dataset) -> float:
 def train_and_save(
     model: keras.Model, train: tf.data.Dataset, dev: tf.data.Dataset, args: argparse.Namespace
 ) -> None:
-    """Train, measure, save and load a model, and measure it again."""
+    """Train and evaluate a model, save it, load it, and evaluate it again."""
     model.fit(train, epochs=args.epochs, shuffle=False, verbose=2)  # already shuffled
     print(f"train accuracy {accuracy(model, train):.4f}")
     print(f"dev accuracy {accuracy(model, dev):.4f}")
@@ -150,7 +150,7 @@ def train_and_save(
 def parse_arguments(
     argv: Sequence[str] | None, description: str | None, save: str
 ) -> argparse.Namespace:
-    """The command line; `save` is the default of --save."""
+    """Parse the command line; `save` is the default of --save."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -175,7 +175,7 @@ def parse_arguments(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train a tagger, print its accuracy, save it, load it, and measure it again."""
+    """Train a tagger, print its accuracy, save it, load it, and evaluate it again."""
     args = parse_arguments(argv, __doc__, "tagger.keras")
     keras.utils.set_random_seed(args.seed)
     try:

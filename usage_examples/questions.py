@@ -31,7 +31,7 @@ from keras import ops
 from bilm.core.errors import InputError
 from bilm.files.reading import reading_text
 
-LONGEST_ANSWER = 17  # most tokens of an answer
+LONGEST_ANSWER = 17  # in tokens
 _FAR = -1e4
 
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make_task(args: argparse.Namespace) -> Task:
-    """The task of a folder of data."""
+    """Build the task from a data folder."""
 
     def examples(path: str) -> list[Example]:
         return [
@@ -69,7 +69,7 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def read(path: str) -> Iterator[Question]:
-    """The questions of a file."""
+    """Read the questions of a file."""
     try:
         with reading_text(path) as file:
             articles = json.load(file)["data"]
@@ -84,7 +84,7 @@ def read(path: str) -> Iterator[Question]:
 
 
 def as_question(where: str, context: str, spans: Spans, item: dict[str, Any]) -> Question:
-    """A question of SQuAD's form about a paragraph; `where` is its place, for messages."""
+    """Parse a SQuAD question about a paragraph; `where` is its location, for error messages."""
     tokens = tokenise(item["question"]).tokens
     answers = [(answer["text"], answer["answer_start"]) for answer in item["answers"]]
     if not tokens or not answers:

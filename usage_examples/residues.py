@@ -40,7 +40,7 @@ class Protein(NamedTuple):
 
 
 def read_proteins(path: Path) -> list[Protein]:
-    """The proteins of a file with three lines per protein; a wrong line is a ValueError."""
+    """Read proteins, three lines for each; a malformed line raises a ValueError."""
     lines = path.read_text(encoding="utf-8").splitlines()
     while lines and not lines[-1].strip():
         lines.pop()
@@ -92,7 +92,7 @@ def predict(tagger: keras.Model, layers: np.ndarray, alphabet: str) -> str:
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -30,7 +30,7 @@ from keras import ops
 
 from bilm.core.errors import InputError
 
-# Stacked LSTMs; the paper has eight.
+# Number of stacked LSTMs; the paper uses eight.
 DEPTH = 4
 MARK_DIM = 16
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make_task(args: argparse.Namespace) -> Task:
-    """The task of a folder of data."""
+    """Build the task from a data folder."""
     frames = {part: list(read(find_file(args.data, f"{part}.jsonl"))) for part in PARTS}
     tags = sorted({tag for _, _, found in frames["train"] for tag in found})
     numbers = {tag: number for number, tag in enumerate(tags)}
@@ -70,7 +70,7 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def read(path: str) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
-    """The frames of a file: tokens, the predicate's position, and a tag for each token."""
+    """Read the frames of a file: tokens, the predicate's position, and one tag per token."""
     for where, line in read_json_lines(path, {"tokens": list, "frames": list}):
         tokens = as_tokens(line["tokens"], where)
         for frame in line["frames"]:
@@ -106,7 +106,7 @@ def arguments(tags: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def build_tagger(inputs: ModelInputs, n_tags: int, size: int, dropout: float) -> Built:
-    """Words and the mark of the predicate -> LSTMs -> scores of tags."""
+    """Words and a marker for the predicate -> LSTMs -> tag scores."""
     sentence = inputs.text("sentence")
     mark = keras.layers.Embedding(2, MARK_DIM)(inputs.number("mark", (None,)))
     hidden = keras.layers.concatenate([sentence.vectors, mark])

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def read(path: str, pos: Sequence[str] | None = None) -> tuple[Sample, list[str]]:
-    """The uses of a file with their senses as labels, and the lemma and part of speech of each."""
+    """Read uses, with their senses as labels, and the lemma and part of speech of each."""
     sentences: list[tuple[str, ...]] = []
     positions, labels, words = [], [], []
     for where, line in read_json_lines(path, {"tokens": list, "senses": list}):

@@ -30,14 +30,14 @@ from pos_tagging import (
 
 
 class GenreSentence(NamedTuple):
-    """A sentence with spaces between tokens, and its genre."""
+    """A sentence, with spaces between tokens, and its genre."""
 
     sentence: str
     genre: str
 
 
 def read_genres(path: Path) -> Iterator[GenreSentence]:
-    """Sentences of a CoNLL-U file, with the part of their `sent_id` before the first hyphen."""
+    """Read the sentences of a CoNLL-U file; the genre is the `sent_id` up to the first hyphen."""
     words: list[str] = []
     genre = ""
     with open(path, encoding="utf-8") as lines:
@@ -55,8 +55,8 @@ def read_genres(path: Path) -> Iterator[GenreSentence]:
 def make_dataset(
     examples: Sequence[GenreSentence], genres: Sequence[str], batch_size: int
 ) -> tf.data.Dataset:
-    """Batches of sentences of similar length, shuffled in each epoch: string (batch,), and genre
-    numbers int32 (batch,)."""
+    """Batches of sentences of similar length, shuffled in each epoch: sentences string (batch,),
+    and genre numbers int32 (batch,)."""
     ordered = sorted(examples, key=lambda example: example.sentence.count(" "))
     sentences = [example.sentence for example in ordered]
     numbers = np.array([genres.index(example.genre) for example in ordered], np.int32)
@@ -72,7 +72,7 @@ def word_ids(vocabulary: list[str]) -> keras.layers.Layer:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train a classifier, print its accuracy, save it, load it, and measure it again."""
+    """Train a classifier, print its accuracy, save it, load it, and evaluate it again."""
     args = parse_arguments(argv, __doc__, "classifier.keras")
     keras.utils.set_random_seed(args.seed)
     training, dev = list(read_genres(args.train)), list(read_genres(args.dev))

@@ -3,8 +3,8 @@
   python usage_examples/sentiment.py --data sentiment --model elmo --words vectors.txt --seeds 1 2 3
 
 The folder has train.tsv, test.tsv and optionally dev.tsv (also .gz, .xz); without it, the last
-tenth of train.tsv is the dev part. A line is `label TAB sentence`, with spaces between tokens and
-any labels. The measure is accuracy.
+tenth of train.tsv is the dev part. Each line is `label TAB sentence`, with any label and spaces
+between tokens. The measure is accuracy.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make_task(args: argparse.Namespace) -> Task:
-    """The task of a folder of data."""
+    """Build the task from a data folder."""
     return class_task("sentiment", args, ".tsv", read, class_scores)
 
 
 def read(path: str) -> list[Labelled]:
-    """The lines of a file; one that is not `label TAB sentence` is an InputError."""
+    """Read the lines of a file; one that is not `label TAB sentence` raises an InputError."""
     lines = read_columns(path, 2)
     return [
         ({"sentence": as_tokens(line[1], where)}, line[0], where) for where, line in lines if line

@@ -42,8 +42,8 @@ PROGRAMS = Path(__file__).parent
 
 
 class TaskRow(NamedTuple):
-    """A task: its program, its folder of data, the proportion of the training data and the flags
-    that limit its time, and whether it is Chinese."""
+    """A task: its program and data folder, the proportion of the training data and the flags that
+    limit its time, and whether it is Chinese."""
 
     program: str
     folder: str
@@ -94,7 +94,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Make the missing runs, and print the table."""
+    """Do the missing runs, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -152,7 +152,7 @@ def make(args: argparse.Namespace) -> Callable[[], Any]:
 
 
 def command(args: argparse.Namespace, task: str, flags: str) -> list[str]:
-    """The program and the flags for a cell of a task."""
+    """The program and flags that compute a cell of a task."""
     row = TASKS[task]
     files = (args.model_zh, args.words_zh) if row.chinese else (args.model, args.words)
     names = dict(zip(("MODEL", "WORDS"), files, strict=True))
@@ -176,7 +176,7 @@ def task_results(args: argparse.Namespace, task: str, cells: Iterable[str]) -> l
 
 
 def result_of(words: list[str], results: str, cache: str) -> dict[str, Any]:
-    """The result of a command, from the file of results or by running it."""
+    """The result of a command, from the results file or by running it."""
     known = read_results(results)
     key = " ".join(words)
     if key not in known:
@@ -192,7 +192,7 @@ def result_of(words: list[str], results: str, cache: str) -> dict[str, Any]:
             raise SystemExit(f"exit code {done.returncode}: {key}")
         known[key] = json.loads(done.stdout.splitlines()[-1])
         with open(results, "a+", encoding="utf-8") as file:
-            # Begin a new line after one that was cut off.
+            # If the last line was cut off, start a new one.
             file.seek(0)
             begin = "" if file.read()[-1:] in ("", "\n") else "\n"
             file.write(begin + json.dumps({"command": key, "result": known[key]}) + "\n")
@@ -245,8 +245,8 @@ def shown_scores(cells: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
 
 
 def print_by_size(columns: Sequence[str], rows: dict[str, Any]) -> None:
-    """Print a row for each task and proportion of the training data, which ends the name of each
-    column."""
+    """Print a row for each task and proportion of the training data. Column names end in the
+    proportion."""
     vectors, parts = (
         list(dict.fromkeys(column.rsplit(" ", 1)[k] for column in columns)) for k in (0, 1)
     )
@@ -281,7 +281,7 @@ def learned_mixes(args: argparse.Namespace, task: str) -> dict[str, MeanMix]:
 
 
 def print_mixes(mixes: dict[str, dict[str, MeanMix]]) -> None:
-    """Print a row for each task and place of ELMo."""
+    """Print a row for each task and position of ELMo (input or output)."""
     lines = [
         [task, at, f"{mix.gamma:.2f}", " ".join(f"{weight:.2f}" for weight in mix.weights.values())]
         for task, places in mixes.items()
@@ -314,7 +314,7 @@ def size_chart(columns: Sequence[str], rows: dict[str, list[dict[str, Any]]]) ->
 
 
 def mix_chart(mixes: dict[str, dict[str, MeanMix]]) -> Any:
-    """Figure 2: the weights of the layers, a row of cells for each task."""
+    """Figure 2: the weights of the layers, one row of cells per task."""
     places = list(dict.fromkeys(at for mix in mixes.values() for at in mix))
     figure = new_figure(4.5 * len(places), 1 + 0.5 * len(mixes))
     for axes, at in zip(figure.subplots(1, len(places), squeeze=False)[0], places, strict=True):

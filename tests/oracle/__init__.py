@@ -1,4 +1,4 @@
-"""The arithmetic of ELMo in plain NumPy, float64: a second opinion that shares no code with bilm.
+"""ELMo in plain NumPy and float64: a second implementation that shares no code with bilm.
 
 Weights are a dict from HDF5 name to array, options the JSON object of options.json. Tests compare
 the program with these formulas, and `test_oracle.py` compares the formulas with the original.

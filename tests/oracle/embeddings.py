@@ -1,4 +1,4 @@
-"""The biLM in use: vectors of every layer, and their mix (equation 1 of the paper)."""
+"""biLM inference: vectors of every layer, and their mix (equation 1 of the paper)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ States = list[list[State]]  # [direction][layer]
 
 class LMEmbeddings(NamedTuple):
     lm_embeddings: np.ndarray  # (batch, n_layers + 1, time, directions * projection_dim)
-    lengths: np.ndarray  # (batch,), without the begin and end tokens
+    lengths: np.ndarray  # (batch,), without <S> and </S>
     token_embeddings: np.ndarray  # (batch, time + 2, projection_dim)
     mask: np.ndarray  # (batch, time)
 
 
 def n_directions(options: Options) -> int:
-    """Inference files do not say and have two."""
+    """Two by default, because inference files do not have the option."""
     return 2 if options.get("bidirectional", True) else 1
 
 
@@ -34,7 +34,7 @@ def zero_states(options: Options, batch_size: int) -> States:
 
 
 def reverse_by_length(x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Reverse the first lengths[row] places of each row; the others stay."""
+    """Reverse the first lengths[row] positions of each row; the rest is unchanged."""
     result = x.copy()
     for row, length in enumerate(lengths):
         result[row, :length] = x[row, :length][::-1]
@@ -48,13 +48,13 @@ def embed(
     states: States | None = None,
     table: np.ndarray | None = None,
 ) -> LMEmbeddings:
-    """Vectors of a batch of sentences, each with its begin and end token.
+    """Vectors of a batch of sentences, each with <S> and </S>.
 
     Args:
         ids: (batch, time + 2, characters) or, for words, (batch, time + 2); 0 is padding.
-        states: zero when None; rows of this batch are replaced by the states after it, in place,
-            so that the next batch can carry on. It may have more rows than the batch.
-        table: word vectors (V, projection_dim) in the place of characters.
+        states: initial states, zero if None. The rows of this batch are updated in place, so that
+            the next batch continues from them. There may be more rows than in the batch.
+        table: word vectors (V, projection_dim) to use instead of characters.
     """
     weights = {name: np.asarray(value, float) for name, value in weights.items()}
     if table is not None:
@@ -106,7 +106,7 @@ def weight_layers(
     l2_coef: float = 0.0,
     do_layer_norm: bool = False,
 ) -> tuple[np.ndarray, float]:
-    """gamma * sum_k softmax(W)_k * layer_k, and the regularisation; W None takes the top layer."""
+    """gamma * sum_k softmax(W)_k * layer_k, and the regularisation; W None: the top layer."""
     layers = np.moveaxis(np.asarray(lm_embeddings, float), 1, 0)
     if W is None:
         return gamma * layers[-1], 0.0
@@ -119,6 +119,6 @@ def weight_layers(
 
 
 def _normalise(layer: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """One mean and one variance over all values at places that are not padding."""
+    """Normalise by one mean and one variance of all values, without padding."""
     values = layer[mask]
     return (layer - values.mean()) / np.sqrt(values.var() + 1e-12)

@@ -1,7 +1,7 @@
-"""Ids to token vectors: the character convolutions, or a table of words. Section 3 of the paper.
+"""Ids to token vectors: character convolutions, or a word table (section 3 of the paper).
 
-The functions take the table of vectors, because training looks ids up in the table as it is in the
-file and inference in one with a row of zeros before it.
+The table of vectors is an argument: training uses the table as it is in the file, inference one
+with a row of zeros added at the front.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 0.5 * (1 + np.tanh(0.5 * x))
 
 
-# Each activation: its function, and its derivative from the function's value.
+# Each activation: the function, and its derivative in terms of the function's value.
 ACTIVATIONS = {
     "relu": (lambda x: np.maximum(x, 0), lambda y: y > 0),
     "tanh": (np.tanh, lambda y: 1 - y**2),
@@ -27,18 +27,18 @@ ACTIVATIONS = {
 
 
 def table_with_padding(table: np.ndarray) -> np.ndarray:
-    """The table for inference: id 0 is padding, a row of zeros."""
+    """The table for inference, with a row of zeros for id 0 (padding)."""
     return np.concatenate([np.zeros_like(table[:1]), table])
 
 
 def convolve(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Inputs (words, characters, dim), kernel (1, width, dim, n): (words, positions, n)."""
+    """Convolve (words, characters, dim) with kernel (1, width, dim, n): (words, positions, n)."""
     windows = sliding_window_view(x, kernel.shape[1], axis=1)  # (words, positions, dim, width)
     return np.einsum("npdw,wdf->npf", windows, kernel[0], optimize=True) + bias
 
 
 def highway(x: np.ndarray, p: Weights) -> np.ndarray:
-    """g is called `carry` in the files although it opens the transformation."""
+    """The files call g `carry`, although it is the gate of the transformation."""
     g = sigmoid(x @ p["W_carry"] + p["b_carry"])
     return g * np.maximum(x @ p["W_transform"] + p["b_transform"], 0) + (1 - g) * x
 
@@ -59,7 +59,7 @@ def highway_gradient(x: np.ndarray, p: Weights, dy: np.ndarray) -> tuple[np.ndar
 
 
 def group(weights: Weights, prefix: str) -> Weights:
-    """The weights under a group of the file, by their names in it."""
+    """The weights in a group of the file, by their names within the group."""
     return {k[len(prefix) :]: v for k, v in weights.items() if k.startswith(prefix)}
 
 
@@ -69,7 +69,7 @@ def has_projection(options: Options) -> bool:
 
 
 def _stages(weights: Weights, options: Options, characters: np.ndarray) -> list[np.ndarray]:
-    """The convolutions' result (words, F), then the result of each highway layer."""
+    """The output of the convolutions (words, F), then the output of each highway layer."""
     cnn = options["char_cnn"]
     pooled = [
         convolve(characters, weights[f"CNN/W_cnn_{i}"], weights[f"CNN/b_cnn_{i}"]).max(axis=1)
@@ -95,7 +95,7 @@ def encode(weights: Weights, options: Options, table: np.ndarray, ids: np.ndarra
 def encode_gradient(
     weights: Weights, options: Options, table: np.ndarray, ids: np.ndarray, d: np.ndarray
 ) -> Weights:
-    """Gradients of the encoder's weights, given the gradient `d` of its result."""
+    """Gradients of the encoder's weights, given the gradient `d` of its output."""
     if "char_cnn" not in options:
         gradient = np.zeros_like(table)
         np.add.at(gradient, ids, d)
@@ -119,7 +119,7 @@ def encode_gradient(
 def _convolution_gradients(
     weights: Weights, options: Options, table: np.ndarray, ids: np.ndarray, d: np.ndarray
 ) -> Weights:
-    """Only the window that gave the maximum has a gradient."""
+    """Gradients through max-pooling, which go to the window with the maximum only."""
     gradients: Weights = {}
     characters = table[ids]
     d_characters = np.zeros_like(characters)

@@ -1,4 +1,4 @@
-"""Weights from HDF5 and from TF1 checkpoints, by one set of names: those of the HDF5 file."""
+"""Weights from HDF5 files and from TF1 checkpoints, both by HDF5 name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.oracle.encoder import Options, Weights
 
 
 class Checkpoint(NamedTuple):
-    weights: Weights  # by HDF5 name; softmax/W and softmax/b too
-    accumulators: Weights  # of Adagrad, by the same names
+    weights: Weights  # by HDF5 name, including softmax/W and softmax/b
+    accumulators: Weights  # Adagrad's, by the same names
     step: int
 
 
 def read_hdf5(path: Path | str) -> Weights:
-    """Every dataset of a file."""
+    """Read every dataset of a file."""
     found: Weights = {}
 
     def visit(name: str, item: object) -> None:
@@ -53,7 +53,7 @@ _PARTS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 
 
 def hdf5_name(variable: str) -> str:
-    """The HDF5 name of a TF1 variable; one layer or one direction leaves parts of its name out."""
+    """The HDF5 name of a TF1 variable, whose name omits a single layer or direction."""
     name = variable.removeprefix("lm/")
     cell = _CELL.fullmatch(name)
     if cell is None:
@@ -63,8 +63,8 @@ def hdf5_name(variable: str) -> str:
 
 
 def read_checkpoint(prefix: Path | str) -> Checkpoint:
-    """Read what a TF1 checkpoint holds, given its path up to model.ckpt-N."""
-    # Here, so that tests of plain NumPy code do not wait for TensorFlow.
+    """Read a TF1 checkpoint, given its path up to model.ckpt-N."""
+    # Imported here, so that tests of plain NumPy code do not wait for TensorFlow.
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(prefix))

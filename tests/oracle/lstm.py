@@ -3,7 +3,7 @@
 z = [x; h] W + B                                 columns i, j, f, o
 c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j))
 h' = clip((sigmoid(o) tanh(c')) W_P)
-output = h', plus the layer's input from the second layer on
+output = h', plus the layer's input (from the second layer on)
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Layer(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step's gradient needs."""
+    """The values of a step that its gradient needs."""
 
     inputs: np.ndarray  # [x; h]
     c_before: np.ndarray
-    gates: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # i, j, f, o after their functions
+    gates: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # activated i, j, f, o
     c_unclipped: np.ndarray
     c: np.ndarray
     h_unclipped: np.ndarray
@@ -76,7 +76,7 @@ def step(layer: Layer, x: np.ndarray, state: State) -> tuple[State, Step]:
 def step_gradient(
     layer: Layer, step: Step, dh: np.ndarray, dc: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, Weights]:
-    """Gradients of [x; h], of c before the step, and of the weights (names within the cell)."""
+    """Gradients of [x; h], of c before the step, and of the weights, by name within the cell."""
     i, j, f, o = step.gates
     tanh_c = np.tanh(step.c)
     gradients: Weights = {}
@@ -101,8 +101,8 @@ def run_layer(
 ) -> tuple[np.ndarray, State, list[Step]]:
     """Outputs (batch, time, projection_dim), the state after the last step, and the steps.
 
-    Past a row's length the output is zero and the state stays. Where `resets` (batch, time) is
-    True, the state before the step is zero.
+    Past a row's length the output is zero and the state is unchanged. Where `resets` (batch, time)
+    is True, the state is set to zero before the step.
     """
     if lengths is None:
         lengths = np.full(len(x), x.shape[1])
@@ -125,7 +125,7 @@ def run_direction(
     lengths: np.ndarray | None = None,
     resets: np.ndarray | None = None,
 ) -> tuple[list[np.ndarray], list[State], list[list[Step]]]:
-    """Every layer's outputs, states and steps; layer l reads what layer l - 1 gives."""
+    """Outputs, states and steps of every layer; each layer reads the output of the one below."""
     outputs, new_states, traces = [], [], []
     for layer, state in zip(layers, states, strict=True):
         x, state, steps = run_layer(layer, x, state, lengths, resets)
@@ -141,9 +141,9 @@ def run_direction_gradient(
     d: np.ndarray,
     resets: np.ndarray | None = None,
 ) -> tuple[np.ndarray, Weights]:
-    """Gradients of the input and of the weights, given that of the last layer's outputs.
+    """Gradients of the input and of the weights, given the gradient of the last layer's outputs.
 
-    The state before the first step has none: gradients stop at the border of a batch.
+    The state before the first step gets no gradient: gradients stop at the start of a batch.
     """
     gradients: Weights = {}
     for layer, steps in zip(reversed(layers), reversed(traces), strict=True):

@@ -1,4 +1,4 @@
-"""Small models of every kind, with random weights: what the recorded cases do not cover."""
+"""Small models of every kind with random weights, for what the recorded cases do not cover."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MODELS: dict[str, Options] = {
 
 
 def _shapes(options: Options) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every dataset, as the format's table lists them."""
+    """Name and shape of every dataset in the file format."""
     lstm = options["lstm"]
     dim, size = lstm["dim"], lstm["projection_dim"]
     shapes: dict[str, tuple[int, ...]] = {}
@@ -85,7 +85,7 @@ def _shapes(options: Options) -> dict[str, tuple[int, ...]]:
 
 
 def random_weights(options: Options, seed: int) -> Weights:
-    """float32 weights by HDF5 name, large enough that clips and gates come into play."""
+    """float32 weights by HDF5 name, large enough for clipping and gates to matter."""
     random = np.random.default_rng(seed)
     weights = {}
     for name, shape in _shapes(options).items():
@@ -97,7 +97,7 @@ def random_weights(options: Options, seed: int) -> Weights:
 
 
 def random_softmax(options: Options, seed: int) -> Weights:
-    """softmax/W and softmax/b for n_tokens_vocab words; no W when it is the word table."""
+    """softmax/W and softmax/b for n_tokens_vocab words; no softmax/W if it is the word table."""
     random = np.random.default_rng(seed)
     shape = (options["n_tokens_vocab"], options["lstm"]["projection_dim"])
     weights = {"softmax/b": random.normal(0, 0.5, shape[0]).astype(np.float32)}
@@ -107,9 +107,9 @@ def random_softmax(options: Options, seed: int) -> Weights:
 
 
 def random_characters(options: Options, lengths: list[int], seed: int) -> np.ndarray:
-    """Ids for inference of random sentences: characters, or word ids with word input.
+    """Inference ids of random sentences: character ids, or word ids with word input.
 
-    Words are of 1 to 12 bytes, some longer than the model's limit; 0 is padding.
+    Words have 1 to 11 letters, some more bytes than the model allows; 0 is padding.
     """
     random = np.random.default_rng(seed)
     if "char_cnn" in options:

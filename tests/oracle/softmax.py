@@ -1,7 +1,7 @@
-"""Cross-entropy over the vocabulary: in full, and over samples of a log-uniform distribution.
+"""Cross-entropy over the vocabulary: full, and with samples from a log-uniform distribution.
 
 Hidden vectors are (N, projection_dim), targets (N,) ids, W (V, projection_dim), b (V,); losses (N,)
-are in nats. Gradients are those of the losses' mean.
+are in nats. Gradients are of the mean loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _logsumexp(x: np.ndarray) -> np.ndarray:
 def full_softmax(
     hidden: np.ndarray, targets: np.ndarray, W: np.ndarray, b: np.ndarray
 ) -> np.ndarray:
-    """-log p(target) of every place."""
+    """-log p(target) at every position."""
     logits = hidden @ W.T + b
     return _logsumexp(logits) - logits[np.arange(len(targets)), targets]
 
@@ -35,18 +35,18 @@ def full_softmax_gradient(
 
 
 def log_uniform_probability(ids: np.ndarray, n_tokens: int) -> np.ndarray:
-    """P(k) = log((k + 2) / (k + 1)) / log(V + 1): near to a word's share if sorted by count."""
+    """P(k) = log((k + 2) / (k + 1)) / log(V + 1): close to word frequencies in descending order."""
     ids = np.asarray(ids, float)
     return np.log((ids + 2) / (ids + 1)) / np.log(n_tokens + 1)
 
 
 def log_uniform_expected_count(ids: np.ndarray, n_tokens: int, n_tries: int) -> np.ndarray:
-    """Expected occurrences of a word among distinct samples that took `n_tries` draws."""
+    """Expected count of a word among distinct samples, if these took `n_tries` draws."""
     return -np.expm1(n_tries * np.log1p(-log_uniform_probability(ids, n_tokens)))
 
 
 def _sampled_logits(hidden, targets, W, b, samples, target_counts, sample_counts):
-    """Logits (N, 1 + samples), the target first; a sample that is the target does not count."""
+    """Logits (N, 1 + samples), the target first; samples equal to the target are excluded."""
     target = (hidden * W[targets]).sum(axis=-1) + b[targets] - np.log(target_counts)
     others = hidden @ W[samples].T + b[samples] - np.log(sample_counts)
     others = np.where(samples[None, :] == targets[:, None], -np.inf, others)
@@ -65,7 +65,7 @@ def sampled_softmax(
     """Losses over the target and the samples, each corrected by its log expected count.
 
     Args:
-        samples: ids (S,), distinct, the same for every place.
+        samples: ids (S,), distinct, the same for every position.
         target_counts, sample_counts: expected counts (N,) and (S,).
     """
     logits = _sampled_logits(hidden, targets, W, b, samples, target_counts, sample_counts)

@@ -8,7 +8,7 @@ BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = 256, 257, 258, 259
 
 
 def word_characters(word: str, width: int) -> np.ndarray:
-    """Ids (width,) of a word's UTF-8 bytes between its marks, as training uses them."""
+    """Training ids (width,) of a word: begin of word, UTF-8 bytes, end of word, padding."""
     special = {"<S>": [BEGIN_SENTENCE], "</S>": [END_SENTENCE]}
     content = special.get(word) or list(word.encode("utf-8"))[: width - 2]
     ids = [BEGIN_WORD, *content, END_WORD]
@@ -16,7 +16,7 @@ def word_characters(word: str, width: int) -> np.ndarray:
 
 
 def character_ids(sentences: list[list[str]], width: int) -> np.ndarray:
-    """Ids (sentences, longest + 2, width) for inference: one is added, 0 is the mask."""
+    """Inference ids (sentences, longest + 2, width): training ids plus 1, and 0 for padding."""
     longest = max(len(sentence) for sentence in sentences) + 2
     ids = np.zeros((len(sentences), longest, width), np.int32)
     for row, sentence in enumerate(sentences):

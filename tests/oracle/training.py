@@ -1,7 +1,7 @@
-"""A training step: both directions' loss, its gradients, the clipping, and Adagrad.
+"""A training step: the loss of both directions, its gradients, clipping, and Adagrad.
 
-Loss per direction is the mean over the batch's places, in nats; the total is the directions' mean.
-Gradients are those of unroll_steps * loss.
+The loss of a direction is the mean over the batch's positions, in nats; the total is the mean of
+the directions. Gradients are of unroll_steps * loss.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.oracle.softmax import (
 )
 
 Batch = Mapping[str, np.ndarray]
-Samples = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, counts of targets, counts of samples
+Samples = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, expected counts of targets and samples
 
 
 def _float64(values: Weights) -> Weights:
@@ -44,11 +44,11 @@ def loss_and_gradients(
     """Loss, gradients of unroll_steps * loss (dense), and the states after the batch.
 
     Args:
-        weights: by HDF5 name, and softmax/W and softmax/b; no softmax/W when it is tied.
-        batch: the original's dict; characters as training has them, nothing added.
-        states: of both directions before the batch; they get no gradient.
-        samples: one triple a direction for the sampled softmax; None is the full softmax.
-        resets: bool (batch, time), where the state before the input is zero; None: nowhere.
+        weights: weights by HDF5 name, and softmax/W and softmax/b; no softmax/W if it is tied.
+        batch: the original's dict, with training ids (not plus 1, as in inference).
+        states: states of both directions before the batch; they get no gradient.
+        samples: one triple per direction for the sampled softmax; None: full softmax.
+        resets: bool (batch, time), where the state is set to zero before the input; None: nowhere.
     """
     weights = _float64(weights)
     names = (
@@ -85,7 +85,7 @@ def loss_and_gradients(
 
 
 def clip_by_global_norm(gradients: Weights, limit: float | None) -> Weights:
-    """All gradients shortened alike, so that together they are no longer than `limit`."""
+    """Scale all gradients by one factor, so that their global norm is at most `limit`."""
     norm = np.sqrt(sum((value**2).sum() for value in gradients.values()))
     if limit is None or norm <= limit:
         return gradients
@@ -95,7 +95,7 @@ def clip_by_global_norm(gradients: Weights, limit: float | None) -> Weights:
 def adagrad(
     weights: Weights, accumulators: Weights, gradients: Weights, learning_rate: float = 0.2
 ) -> tuple[Weights, Weights]:
-    """Accumulators sum squares from 1.0 on; there is no epsilon."""
+    """One Adagrad step without epsilon, as in TF1; accumulators start at 1.0."""
     accumulators = {name: a + gradients[name] ** 2 for name, a in accumulators.items()}
     weights = {
         name: value - learning_rate * gradients[name] / np.sqrt(accumulators[name])
@@ -107,7 +107,7 @@ def adagrad(
 def replay(
     weights: Weights, accumulators: Weights, options: Options, batches: Iterable[Batch]
 ) -> tuple[list[float], Weights, Weights]:
-    """exp(loss) of every batch before its update, then the weights and accumulators at the end."""
+    """exp(loss) of every batch before its update, and the final weights and accumulators."""
     weights, accumulators = _float64(weights), _float64(accumulators)
     states = None
     perplexities = []
@@ -129,11 +129,11 @@ def sentence_losses(
     sentences: Iterable[tuple[np.ndarray, np.ndarray]],
     direction: int,
 ) -> np.ndarray:
-    """-log p of every token of sentences scored alone, in nats.
+    """-log p in nats of every token of sentences that are scored one by one.
 
     Args:
-        sentences: pairs of what is read, ids (n + 2,) of words or (n + 2, characters), and of what
-            is predicted, vocabulary ids (n + 2,); both with <S> and </S>.
+        sentences: pairs of input ids, (n + 2,) for words or (n + 2, characters), and target
+            vocabulary ids (n + 2,); both with <S> and </S>.
         direction: 0 reads forward, from <S> to </S>, and 1 backward.
     """
     weights = _float64(weights)
