@@ -123,6 +123,7 @@ def area(changed, unchanged):
     return np.mean([[a > b for b in unchanged] for a in changed])
 
 
+@pytest.mark.slow
 def test_pseudo_change_ranks_above_unchanged_words(elmo):
     """A changed word has one topic in the old corpus and mostly the other in the new one. An
     unchanged word has the same topic, or the same mix of topics, in both."""
@@ -291,6 +292,7 @@ def changes(**excess):
     ]
 
 
+@pytest.mark.slow
 def test_agreement_with_graded_gold():
     found = changes(a=0.1, b=0.2, c=0.3, d=0.4)
     found += [Change("rare", 1, 1)]

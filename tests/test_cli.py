@@ -110,6 +110,7 @@ def test_an_interrupt_ends_with_130(monkeypatch, text, capsys):
     assert capsys.readouterr().err == "\nbilm: interrupted.\n"
 
 
+@pytest.mark.slow
 def test_wrong_paths_and_flags_are_reported_before_tensorflow_is_imported(text):
     train = train_arguments(text, "m")
     commands = [

@@ -69,6 +69,7 @@ def test_a_model_folder_is_not_that_of_a_training_run(trained, tmp_path, capsys)
 # Test
 
 
+@pytest.mark.slow
 def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsys):
     text, save_dir = trained
     printed = []

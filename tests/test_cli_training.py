@@ -217,6 +217,7 @@ def test_restart_needs_the_vocabulary(tmp_path: Path, golden: Path, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_held_out_text_is_measured_every_epoch_by_default(text, tmp_path, capsys):
     arguments = train_arguments(text, str(tmp_path / "m"), "--heldout_prefix", text.heldout)
     assert main([*arguments, "--batch_size=12"]) == 0

@@ -117,6 +117,7 @@ def test_the_result_is_exact_and_depends_on_the_text_alone(corpus, jobs, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["counts.tsv", "text", "vocab.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2, 3])
 def test_processes_count_what_one_counts(corpus, jobs):
     pattern, counts = corpus
@@ -215,6 +216,7 @@ def test_refusals_to_build_leave_what_is_there(corpus, arguments, message, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "vocab.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("name", ["a.txt", "b.txt.gz"])
 def test_bad_text_is_named_by_file_and_line(corpus, name, jobs, tmp_path):
@@ -245,6 +247,7 @@ def test_a_killed_process_is_reported(tmp_path):
     killer.join(10)
 
 
+@pytest.mark.slow
 def test_an_error_in_the_caller_ends_the_processes(tmp_path):
     path = tmp_path / "large.txt"
     path.write_text("".join(f"w{n}\n" for n in range(2_000_000)), encoding="utf-8")

@@ -80,6 +80,7 @@ def package(tmp_path, monkeypatch):
     return folder.name
 
 
+@pytest.mark.slow
 def test_docstrings_are_gathered_once_from_files_that_are_not_imported(package):
     documents = gather_docstrings(("no_such_package", package))
     assert documents[-3:] == [

@@ -200,6 +200,7 @@ def test_a_cache_alone_refuses_words_that_it_does_not_have(lstms_alone):
 # Masks and training
 
 
+@pytest.mark.slow
 def test_layers_after_it_see_the_mask(elmo):
     """The padding after a sentence does not change its results."""
     text = keras.Input((), dtype="string")
@@ -294,6 +295,7 @@ def test_a_frozen_layer_trains_nothing(words, saved, tmp_path):
     assert trained_names(model, tf.constant(TEXT)) == HEAD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trained", [False, True])
 def test_freezing_and_unfreezing_a_model(words, trained):
     elmo = ELMoEmbedding.from_pretrained(words.folder, train_language_model=trained)

@@ -226,6 +226,7 @@ def test_sentences_of_a_batch(model):
         assert len(runner.sizes) == n_batches
 
 
+@pytest.mark.slow
 def test_a_stream_without_end_carries_ids_along(model):
     elmo, expected = model
     pairs = ((f"id-{n}", TEXT[n % 6]) for n in itertools.count())

@@ -49,6 +49,7 @@ def sentences_of(corpus, name):
     return [line.split() for line in text.splitlines() if line.strip()]
 
 
+@pytest.mark.slow
 def test_every_prediction_of_every_sentence_alone(model, corpus):
     """The result does not depend on the batch size, even with a line that spans many batches."""
     sentences = sentences_of(corpus, "long.txt")

@@ -150,6 +150,7 @@ def run_with_backend(backend, *arguments):
     return done.stderr.splitlines()[-1], "Traceback" in done.stderr
 
 
+@pytest.mark.slow
 def test_another_backend_of_keras():
     """Functions that do not need Keras still work."""
     program = "import bilm; bilm.preset('tiny'); bilm.Batcher(None, 50); bilm.ScalarMix"

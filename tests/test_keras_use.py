@@ -89,6 +89,7 @@ def test_fit_trains_the_mix_and_leaves_the_language_model(fitted):
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_fit_trains_a_language_model_that_is_trainable(words, examples):
     model, bilm, mix = build_tagger(words.files, trainable=True)
     before, of_mix = copies(bilm.trainable_variables), copies(mix.trainable_variables)
@@ -181,6 +182,7 @@ def test_weights_alone_are_saved_and_loaded(fitted, words, examples, tmp_path):
     np.testing.assert_array_equal(other(examples[0]), model(examples[0]))
 
 
+@pytest.mark.slow
 def test_a_model_of_mixed_precision(words, examples):
     """The language model and the mix stay float32 in a mixed-precision model."""
     ids, tags = examples

@@ -243,6 +243,7 @@ def test_the_number_of_groups_is_chosen(place, capsys):
     assert "silhouette by number of clusters  2: " in run(capsys, *SENSES).out
 
 
+@pytest.mark.slow
 def test_typical_words_are_substitutes_where_the_model_has_them(place, capsys):
     arguments = ["senses", "cat", "--text", "text.txt", "--clusters", "2", "--format", "json"]
     printed = run(capsys, *arguments, "--model", "model", "--n_words", "4")

@@ -452,6 +452,7 @@ def test_a_listing_that_is_none(server, monkeypatch, model):
 # Everything that takes a model
 
 
+@pytest.mark.slow
 def test_everything_that_takes_a_model_takes_a_name(server, model, tmp_path):
     server.files = {"/repository/20/209.zip": zipped(model, tmp_path / "a.zip")}
     expected = ELMo.from_pretrained(model.files).fingerprint()

@@ -266,6 +266,7 @@ def assert_same_training(one, other):
     assert_same_checkpoint(one.checkpoint, other.checkpoint, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_training_takes_the_sentences_of_a_subclass(corpus, short_corpus, tmp_path):
     options = small_options(n_epochs=3)
     own = train(options, open_data(ShortForward, corpus.folder), tmp_path / "own")

@@ -74,6 +74,7 @@ def clock(monkeypatch):
     monkeypatch.setattr("bilm.training.planning.time", SimpleNamespace(monotonic=seconds))
 
 
+@pytest.mark.slow
 def test_a_budget_of_time_gives_the_number_of_steps(clock, tmp_path):
     """The schedule ends at the last step, options.json has the number of steps, and a resumed run
     keeps it."""

@@ -155,6 +155,7 @@ def test_batches_change_nothing(small):
             np.testing.assert_allclose(one.log_probabilities, wanted.log_probabilities, 1e-4, 1e-5)
 
 
+@pytest.mark.slow
 def test_scores_from_several_threads(small):
     """A long sentence is computed in chunks; each starts from the states after the last one."""
     made, predictor = small
@@ -231,6 +232,7 @@ def test_totals_are_what_test_measures(model, predictor, tmp_path):
 # Model sources
 
 
+@pytest.mark.slow
 def test_weights_that_hold_the_softmax(model, predictor, tmp_path):
     weights = tmp_path / "m" / "model.hdf5"
     weights.parent.mkdir()
@@ -314,6 +316,7 @@ def assert_scores(predictor, made):
         np.testing.assert_allclose([*score.backward[::-1], score.begin], -backward, 1e-5, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_softmax_in_a_file_of_its_own(published, tmp_path, caplog):
     folder, made = published
     pair = (folder / "elmo_options.json", folder / "elmo_weights.hdf5")

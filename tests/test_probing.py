@@ -119,6 +119,7 @@ def test_what_is_done_is_not_done_again(texts, cells):
     assert again == next(cell for cell in cells if cell.key == missing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [None, 2])
 def test_the_probe_is_a_logistic_regression(layers):
     """One layer gives scikit-learn's results, and so does a mix of the same layer twice."""

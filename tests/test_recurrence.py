@@ -286,6 +286,7 @@ def test_gradient_of_projection_clip_passes_at_the_border(mode):
     np.testing.assert_allclose(gradient, [0.0, scale, scale, scale, 0.0], rtol=1e-6)
 
 
+@pytest.mark.slow
 @cases(WITH_GRADIENT, in_a_graph=True)
 def test_unknown_numbers_of_steps_and_rows(case, mode):
     arrays, switches = case
@@ -356,6 +357,7 @@ def test_a_row_does_not_depend_on_the_others(mode):
     np.testing.assert_allclose(alone, outputs[:, 5:6], rtol=0, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", WITH_GRADIENT)
 def test_bfloat16_products_stay_near_float32(mode):
     arrays = random_layer(10, 8, dim=256, hidden_dim=64)

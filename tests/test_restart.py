@@ -124,6 +124,7 @@ def test_a_corpus_or_a_way_to_read_it_that_is_another(whole, corpus, tmp_path):
         bilm.train(options, data, 1, tmp_path / "a", None, whole.checkpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["best", "newest", "newest without best"])
 def test_the_best_model_goes_on_in_another_folder(corpus, tmp_path, source):
     """The best perplexity and the patience count are kept only together with the best model."""

@@ -242,6 +242,7 @@ def assert_vectors(received, expected):
         np.testing.assert_allclose(one, other, 2e-5, 2e-5)
 
 
+@pytest.mark.slow
 def test_vectors_after_a_warm_up(warm):
     folder, expected = warm
     elmo = bilm.ELMo.from_pretrained(folder / "elmo", warm_up=folder / "text.txt")
@@ -251,6 +252,7 @@ def test_vectors_after_a_warm_up(warm):
     assert cold.fingerprint() != elmo.fingerprint()
 
 
+@pytest.mark.slow
 def test_a_long_sentence_after_a_warm_up(warm):
     """Sentences that are computed in chunks start from the same states."""
     folder, expected = warm
@@ -262,6 +264,7 @@ def test_a_long_sentence_after_a_warm_up(warm):
     np.testing.assert_allclose(first[:, :2, :forward], expected[0][..., :forward], 2e-5, 2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stateful", [False, True])
 def test_the_layer_after_a_warm_up(warm, stateful):
     folder, expected = warm
@@ -280,6 +283,7 @@ def test_the_layer_after_a_warm_up(warm, stateful):
         )
 
 
+@pytest.mark.slow
 def test_a_keras_model_is_saved_with_the_states(warm):
     folder, expected = warm
     text = keras.Input((), dtype="string")
@@ -313,6 +317,7 @@ def scored(tmp_path_factory):
     return Model(tmp_path_factory.mktemp("scored"), kind, **changes)
 
 
+@pytest.mark.slow
 def test_scores_and_evaluation_after_a_warm_up(scored, corpus, tmp_path):
     """`Predictor` and `test` begin from the same states, which are not zeros."""
     data = corpus.data(scored.options, "heldout.txt", test=True)

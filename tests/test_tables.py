@@ -234,6 +234,7 @@ def test_a_model_is_loaded_once_by_all_copies(published, monkeypatch, tmp_path):
     assert len(loaded) == 2
 
 
+@pytest.mark.slow
 def test_sources_of_models(published, tmp_path):
     archive = shutil.make_archive(str(tmp_path / "elmo"), "zip", published.folder)
     pair = [published.folder / "options.json", published.folder / "weights.hdf5"]

@@ -276,6 +276,7 @@ def test_learned_words(tmp_path: Path):
     assert vectors.n_words == 5
 
 
+@pytest.mark.slow
 def test_a_language_model_in_the_graph_gives_the_saved_layers(published, tmp_path: Path):
     found = []
     for fine_tune in (False, True):

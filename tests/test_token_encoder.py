@@ -76,11 +76,13 @@ def encoder(request):
     return EncoderCase(request.param)
 
 
+@pytest.mark.slow
 def test_words_of_every_length(encoder):
     ids = words_of_every_length(encoder.width)
     np.testing.assert_allclose(encoder.encode(ids), encoder.expected(ids), 1e-5, 2e-6)
 
 
+@pytest.mark.slow
 def test_a_word_is_the_same_whatever_words_are_beside_it(encoder):
     """Padding columns after the longest word are cut, which must not change the max-pooling."""
     ids = words_of_every_length(encoder.width)

@@ -165,6 +165,7 @@ def test_chinese_words():
     assert "".join(tokenizer.tokens("漢語詞典")) == "漢語詞典"
 
 
+@pytest.mark.slow
 def test_the_rules_of_spacy():
     spacy = pytest.importorskip("spacy")
     tokenizer = Tokenizer("en", "spacy")

@@ -28,6 +28,7 @@ def traces():
         yield counted
 
 
+@pytest.mark.slow
 def test_training(tmp_path, traces):
     """The number of distinct words varies between batches, but the step is traced once."""
     options = small_options(
@@ -57,6 +58,7 @@ def random_sentences(n):
     return [[str(draw.randrange(50)) for _ in range(draw.randint(1, 20))] for _ in range(n)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [Mode.COMPILED_STEPS, Mode.COMPILED_LOOP])
 def test_embedding(traces, mode):
     """Windows of varying shapes are traced once for each number of rows."""
@@ -70,6 +72,7 @@ def test_embedding(traces, mode):
     assert traces["projected_lstm"] == 1
 
 
+@pytest.mark.slow
 def test_calls_of_many_sizes(traces):
     """Each number of rows is compiled once that pays off, and not for a few calls."""
     network, sentences = small_network("calls"), random_sentences(150)

@@ -210,6 +210,7 @@ def test_checkpoints_that_are_kept(corpus, tmp_path, keep):
     assert set(os.listdir(tmp_path / "model")) == names | {"checkpoint", "options.json"}
 
 
+@pytest.mark.slow
 def test_held_out_figures_of_a_bfloat16_run_are_those_of_test(corpus, tmp_path):
     options = small_options(
         bidirectional=True, learning_rate=0.5, lstm={"dim": 16, "projection_dim": 8}

@@ -43,6 +43,7 @@ def test_usage_character(capsys):
     assert np.any(vectors["context"][1, 7]) and not np.any(vectors["context"][1, 8])
 
 
+@pytest.mark.slow
 def test_usage_token_agrees_with_characters(tmp_path: Path, capsys):
     program, character = example("usage_token"), example("usage_character")
     program.main([])
@@ -56,6 +57,7 @@ def test_usage_token_agrees_with_characters(tmp_path: Path, capsys):
         assert file["embedding"].shape == (n_words, 12)
 
 
+@pytest.mark.slow
 def test_usage_cached_agrees_with_characters(tmp_path: Path, capsys):
     program, character = example("usage_cached"), example("usage_character")
     program.main([])
@@ -180,6 +182,7 @@ def write_proteins(path: Path, n: int, seed: int) -> None:
     path.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_residues(tmp_path: Path, capsys):
     program = example("residues")
     changes = {"lstm": {"dim": 16, "projection_dim": 32}}

@@ -74,6 +74,7 @@ def test_what_is_said_of_a_model(facts, said):
     assert said in "\n".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_a_vocabulary_of_another_language_is_noticed(tmp_path, capsys):
     """Its perplexity is low, but must not be reported as good."""
@@ -94,6 +95,7 @@ def test_a_vocabulary_of_another_language_is_noticed(tmp_path, capsys):
     assert f"warning: 83% of the tokens of {text.heldout} are outside the vocabulary" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_training_ends_with_a_verdict(tmp_path, capsys):
     text = make_text(tmp_path)

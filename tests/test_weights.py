@@ -302,6 +302,7 @@ with writing_hdf5("a.hdf5") as file:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0, 0.001, 0.05, 0.2, 0.9, 0.999])
 def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(tmp_path, share):
     def write(limit):

@@ -22,6 +22,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [3, 33])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_layers_are_those_of_the_recurrence(case, n_rows):

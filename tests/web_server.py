@@ -79,7 +79,7 @@ def serving() -> Iterator[WebServer]:
             """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         state.address = f"http://127.0.0.1:{server.server_port}"
         yield state
