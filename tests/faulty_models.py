@@ -37,7 +37,7 @@ def command(words: str) -> functools.partial[int]:
 
 
 class Vectors(bytes):
-    """An HDF5 file of vectors; it equals another one whose numbers differ only by rounding."""
+    """A file of vectors; it equals another one whose numbers differ only by rounding."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vectors):
@@ -53,6 +53,12 @@ class Vectors(bytes):
         return not self == other
 
     def arrays(self) -> dict[str, np.ndarray]:
+        if self.startswith(b"{"):  # JSON lines
+            lines = map(json.loads, self.splitlines())
+            return {str(line["tokens"]): np.array(line["vectors"]) for line in lines}
+        if self.startswith(b"PK"):
+            with np.load(io.BytesIO(self)) as file:
+                return dict(file)
         with h5py.File(io.BytesIO(self)) as file:
             return {name: dataset[()] for name, dataset in file.items()}
 
@@ -62,7 +68,7 @@ def embed(out: str, flags: str = "") -> Case:
     remaining sentences differently, so its vectors may differ by rounding."""
 
     def normal(name: str, content: bytes) -> bytes:
-        return Vectors(content) if name == out and out.endswith(".hdf5") else content
+        return Vectors(content) if name == out else content
 
     words = f"embed text.txt {out} --model elmo --resume {flags}"
     return Case(command(words), keeps=(f"{out}.partial",), normal=normal)
@@ -90,7 +96,7 @@ VECTORS = {
     "embed hdf5": embed("out.hdf5"),
     "embed --packed": embed("out.hdf5", "--packed --all"),
     "embed npz": embed("out.npz", "--top"),
-    "embed jsonl": embed("out.jsonl", "--pooling mean"),
+    "embed jsonl": embed("out.jsonl"),
     "score": Case(command("score text.txt --model run --out scores.jsonl --force")),
     "test": Case(
         command("test --save_dir run --test_prefix heldout.txt --per_sentence new.tsv --force")

@@ -16,6 +16,7 @@ import pytest
 
 from bilm import InputError, dump_token_embeddings
 from bilm.cli import main
+from bilm.jobs.embedding import FORMATS
 from bilm.jobs.vector_files import Keys, PackedVectors
 from tests import oracle
 from tests.command_line import input_error, usage_error
@@ -252,6 +253,12 @@ def test_flags_that_do_not_go_together(arguments, message, capsys):
 )
 def test_flags_that_do_not_go_with_standard_output(arguments, message, capsys):
     assert message in usage_error(["embed", "t", "-", "--model=m", *arguments], capsys)
+
+
+def test_the_flag_has_every_format(capsys):
+    with pytest.raises(SystemExit):
+        main(["embed", "--help"])
+    assert f"--format {{{','.join(FORMATS)}}}" in capsys.readouterr().out
 
 
 def test_sentences_that_cannot_be_keys(place, capsys):

@@ -8,9 +8,16 @@ import logging
 
 import pytest
 
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, one_of
 from bilm.core.network import build_network
-from bilm.core.options import PRESETS, CharCNNOptions, LSTMOptions, Options, preset
+from bilm.core.options import (
+    ACTIVATIONS,
+    PRESETS,
+    CharCNNOptions,
+    LSTMOptions,
+    Options,
+    preset,
+)
 
 LSTM = {"dim": 20, "projection_dim": 8}
 CHAR_CNN = {"activation": "relu", "filters": [[1, 4], [2, 6]], "embedding": {"dim": 4}}
@@ -152,7 +159,7 @@ BAD = [
     ({"lstm": LSTM, "char_cnn": "yes"}, "char_cnn must be a JSON object, got 'yes'"),
     (
         {"lstm": LSTM, "char_cnn": {"filters": [], "embedding": {}}},
-        "char_cnn.activation is missing; it must be 'relu' or 'tanh'",
+        f"char_cnn.activation is missing; it must be {one_of(ACTIVATIONS).text}",
     ),
     (
         {"lstm": LSTM, "char_cnn": {"activation": "tanh", "filters": []}},
@@ -164,7 +171,10 @@ BAD = [
         with_cnn(filters=[[51, 4]]),
         f"{PAIRS} with widths of at most max_characters_per_token = 50",
     ),
-    (with_cnn(activation="gelu"), "char_cnn.activation must be 'relu' or 'tanh', got 'gelu'"),
+    (
+        with_cnn(activation="none"),
+        f"char_cnn.activation must be {one_of(ACTIVATIONS).text}, got 'none'",
+    ),
     (
         with_cnn(n_highway=-1),
         "char_cnn.n_highway must be an integer from 0 to 100",

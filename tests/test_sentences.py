@@ -192,7 +192,7 @@ def test_arguments_that_do_not_go_together(capsys):
         EmbeddingJob("t.txt", "o", resume=True, force=True)
     for settings, message in (
         ({"dtype": "float64"}, "dtype must be 'float32' or 'float16', got 'float64'"),
-        ({"format": "csv"}, "format must be one of 'hdf5', 'npz', 'jsonl', 'parquet', got 'csv'"),
+        ({"format": "xyz"}, "format must be one of 'hdf5', 'npz', .*, got 'xyz'"),
         ({"shard": (3, 2)}, r"shard must be \(i, n\) with 1 <= i <= n, got \(3, 2\)"),
     ):
         with pytest.raises(InputError, match=message):

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bilm.core import options, token_encoder
 from bilm.core.options import CharCNNOptions
 from bilm.core.token_encoder import CharacterEncoder, WordEmbedding
 from tests import oracle
+from tests.oracle import encoder as numpy_encoder
 
 SIZE = 6
 ENCODERS = {
@@ -155,3 +157,8 @@ def test_word_embedding():
     gradient = tape.gradient(value, layer.embedding.value)
     assert isinstance(gradient, tf.IndexedSlices)
     assert tf.convert_to_tensor(gradient).numpy()[:, 0].tolist() == [1, 0, 1, 0, 1]
+
+
+def test_activations_have_a_function_here_and_in_the_oracle():
+    tables = (token_encoder.ACTIVATIONS, numpy_encoder.ACTIVATIONS)
+    assert all(sorted(table) == sorted(options.ACTIVATIONS) for table in tables)

@@ -21,9 +21,9 @@ from collections import Counter
 
 from bilm.cli import flags
 from bilm.cli.terminal import count
+from bilm.cli.text_command import STANDARD
 from bilm.progress import ProgressDisplay
 
-_STANDARD = "-"
 _MEANING = {
     "sentence": "one sentence each",
     "paragraph": "one paragraph each",
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if _STANDARD in (*args.files, args.out):
+    if STANDARD in (*args.files, args.out):
         return _run_standard(args)
     from bilm.data.tokenized_text import record_beside, tokenize_files
 
@@ -84,7 +84,7 @@ def _run_standard(args: argparse.Namespace) -> int:
     from bilm.data.tokenizer import Tokenizer
     from bilm.files.reading import lines_of
 
-    if [*args.files, args.out] != [_STANDARD, _STANDARD]:
+    if [*args.files, args.out] != [STANDARD, STANDARD]:
         flags.usage_error(args, "- stands for both IN and OUT, or for neither")
     tokenizer = Tokenizer(args.language, args.method)
     text = lines_of(sys.stdin.buffer, "standard input")

@@ -23,8 +23,7 @@ from bilm.core.options import CharCNNOptions, DictionaryOptions
 # Length buckets of a batch's words: more buckets mean less padding, but more time to trace.
 N_BUCKETS = 8
 
-# The functions of `bilm.core.options.ACTIVATIONS`. They must be non-decreasing: max-pooling comes
-# before the activation.
+# The functions of `bilm.core.options.ACTIVATIONS`.
 ACTIVATIONS = {"relu": tf.nn.relu, "tanh": tf.tanh}
 
 
@@ -165,7 +164,7 @@ class CharacterEncoder(keras.layers.Layer):
             _max_matmul(embedded[:, : longest + width], kernel[0], self.precision) + bias
             for (width, _), (kernel, bias) in zip(filters, self.convolutions, strict=True)
         ]
-        # The maximum commutes with the bias and with non-decreasing activations.
+        # The maximum commutes with the bias; the activation comes after it, as in the original.
         return ACTIVATIONS[self.options.activation](tf.concat(parts, axis=-1))  # (n, n_filters)
 
     def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:

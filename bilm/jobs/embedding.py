@@ -29,8 +29,22 @@ from bilm.jobs.job_pieces import EmbeddedSentence, JobPieces, Wanted, as_dtype
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
-FORMATS = ("hdf5", "npz", "jsonl", "parquet")
-"""Formats of a file of vectors, which its ending chooses."""
+
+class Format(NamedTuple):
+    """What a format of a file of vectors can do."""
+
+    packed: bool = False  # it also has a packed layout
+    stream: bool = False  # it can be written to a stream, unless it is packed
+    keys: bool = True  # a sentence can be its own key
+
+
+FORMATS = {
+    "hdf5": Format(packed=True),
+    "npz": Format(packed=True, stream=True),
+    "jsonl": Format(stream=True),
+    "parquet": Format(keys=False),
+}
+"""The formats of files of vectors, by the ending that chooses each."""
 
 ShowEmbedded = Callable[[int, int, int | None], None]
 """Is called with the sentences and tokens so far, and the sentences of the text, if known."""
@@ -133,21 +147,28 @@ class EmbeddingJob:
 
     def _check_arguments(self) -> None:
         kind, (i, n) = self.kind, self.shard
-        require(one_of(FORMATS), format=kind)
+        require(one_of(tuple(FORMATS)), format=kind)
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
         packed, by_sentence, stream = self.packed, self.sentence_keys, self.is_stream
+        packable = [name for name, its in FORMATS.items() if its.packed]
+        streams = [name for name, its in FORMATS.items() if its.stream]
+        always = [name for name in streams if name not in packable]
+        unpacked = [name for name in streams if name in packable]
         for is_broken, rule in (
-            (packed and kind in ("jsonl", "parquet"), f"packed is for hdf5 and npz, not {kind}"),
+            (
+                packed and kind not in packable,
+                f"packed is for {' and '.join(packable)}, not {kind}",
+            ),
             (packed and by_sentence, "packed has no keys, so no sentence_keys"),
-            (by_sentence and kind == "parquet", "parquet has no keys, so no sentence_keys"),
+            (by_sentence and not FORMATS[kind].keys, f"{kind} has no keys, so no sentence_keys"),
             (by_sentence and self.has_ids, "sentence_keys does not go with ids or FASTA"),
             (self.ids is not None and self.is_fasta, "ids does not go with FASTA, which has ids"),
             (self.resume and self.force, "resume continues, force starts over: choose one"),
             (stream and self.resume, "resume continues a file; the output is a stream"),
             (
-                stream and (packed or kind in ("hdf5", "parquet")),
-                "a stream takes jsonl, or npz without packed",
+                stream and (packed or kind not in streams),
+                f"a stream takes {', '.join(always)}, or {', '.join(unpacked)} without packed",
             ),
         ):
             if is_broken:
@@ -236,8 +257,10 @@ class EmbeddingJob:
             write(out, embedded, with_text=with_text)
         elif self.kind == "npz":
             files.write_npz(out, embedded, with_index=with_index)
-        else:
+        elif self.kind == "hdf5":
             files.write_hdf5(out, embedded, with_index=with_index, original_ids=has_ids)
+        else:
+            raise NotImplementedError(f"the format {self.kind} has no writer")
 
     def _place(self, sentence: Sentence) -> str:
         """The file and line of a sentence, for messages."""

@@ -10,7 +10,7 @@ import itertools
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO
+from typing import IO, Any
 
 import h5py
 import numpy as np
@@ -103,14 +103,28 @@ def write_jsonl(file: IO[bytes], embedded: Iterable[EmbeddedSentence]) -> None:
     for sentence, vectors in embedded:
         key = {} if sentence.key is None else {"key": sentence.key}
         fields = {"line": sentence.number, **key, "tokens": sentence.text.split()}
-        begun = json.dumps(fields, ensure_ascii=False)[:-1]
-        file.write(f'{begun}, "vectors": {_json(vectors[()])}}}\n'.encode())
+        file.write(f'{json.dumps(fields, ensure_ascii=False)[:-1]}, "vectors": '.encode())
+        for part in _json_parts(vectors):
+            file.write(part.encode())
+        file.write(b"}\n")
 
 
-def _json(array: np.ndarray) -> str:
-    if array.ndim == 1:
-        return f"[{', '.join(map('%.9g'.__mod__, array.tolist()))}]"
-    return f"[{', '.join(map(_json, array))}]"
+def _json_parts(vectors: Any, layer: Any = ...) -> Iterator[str]:
+    """JSON of vectors, or of one layer, token by token: a long sentence is read in slabs."""
+    if vectors.ndim == 1:
+        yield f"[{', '.join(map('%.9g'.__mod__, vectors[()].tolist()))}]"
+        return
+    parts: Iterator[Iterable[str]]
+    if vectors.ndim == 3 and layer is ...:
+        parts = (_json_parts(vectors, k) for k in range(len(vectors)))
+    else:
+        parts = (_json_parts(token) for block in slabs(vectors, layer) for token in block)
+    separator = "["
+    for part in parts:
+        yield separator
+        yield from part
+        separator = ", "
+    yield "[]" if separator == "[" else "]"
 
 
 def write_packed_hdf5(path: PathLike, pieces: JobPieces, *, with_text: bool = True) -> None:
