@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import main
+from bilm.cli.train import override
+from bilm.core.options import Options, preset
 from bilm.training import load_options_latest_checkpoint
 from bilm.training.run_state import read_run_state
 from tests.command_line import OPTIONS, input_error, train_arguments
@@ -181,6 +184,16 @@ def test_restart_of_a_run_that_is_done(trained, capsys):
     captured = capsys.readouterr()
     assert captured.out.startswith("all steps of this run are done; the model is ")
     assert "More --n_epochs train it further." in captured.err
+
+
+def test_epochs_replace_the_steps_of_a_run_by_time():
+    options = Options.from_dict(preset("tiny") | {"n_steps": 100}, training=True)
+    names = ("batch_size", "learning_rate", "n_train_tokens", "reset_rate", "warmup_steps")
+    flags = argparse.Namespace(**dict.fromkeys((*names, "lr_schedule")), n_epochs=3)
+    found = override(options, flags)
+    assert (found.n_epochs, found.n_steps) == (3, None)
+    flags.n_epochs = None
+    assert override(options, flags) == options
 
 
 def test_a_run_that_is_done_is_of_its_text(trained, capsys):

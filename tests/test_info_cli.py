@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,6 +76,11 @@ def test_info_of_a_training_folder(tmp_path, capsys):
     assert "model.ckpt-8: 8 steps, 480 tokens, 0.95 passes of 504\n" in printed
     assert "training      batches of 12 x 5; 1 epoch; dropout 0.1; learning rate 0.2\n" in printed
     assert "last batch, " in printed
+    # As `bilm train --time` leaves it.
+    path = Path(save_dir, "options.json")
+    options = json.loads(path.read_text("utf-8")) | {"n_epochs": None, "n_steps": 1000}
+    path.write_text(json.dumps(options), "utf-8")
+    assert "training      batches of 12 x 5; 1,000 steps; " in info(capsys, save_dir)
 
 
 def test_info_of_what_is_no_model(tmp_path, capsys):

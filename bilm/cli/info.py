@@ -124,9 +124,8 @@ def _begin_text(reset_rate: float | None, states: str | None) -> str:
 
 def _training_rows(training: dict[str, Any]) -> list[tuple[str, str]]:
     """The newest checkpoint of a run, its settings, and the perplexity of its last batch."""
-    length = count(training["n_epochs"], "epoch")
-    if training["n_steps"] is not None:
-        length = count(training["n_steps"], "step")
+    by_steps = training["n_steps"] is not None  # as with --time, which sets no number of epochs
+    length = count(training["n_steps" if by_steps else "n_epochs"], "step" if by_steps else "epoch")
     rates = f"learning rate {training['learning_rate']:g}"
     if (adam_rate := training["adam_learning_rate"]) is not None:
         dense = "Muon and Adam" if training["optimizer"] == "muon" else "Adam"

@@ -175,7 +175,9 @@ def read_run(save_dir: str) -> tuple[Options, RunState | None, str]:
 def override(options: Options, args: argparse.Namespace) -> Options:
     """The options, changed by the flags that were given."""
     given = flags.given(args, *_OVERRIDES) | {"schedule": args.lr_schedule}
-    return dataclasses.replace(options, **{k: v for k, v in given.items() if v is not None})
+    options = dataclasses.replace(options, **{k: v for k, v in given.items() if v is not None})
+    # A run by time has a number of steps, which epochs replace.
+    return options if args.n_epochs is None else dataclasses.replace(options, n_steps=None)
 
 
 def run_settings(args: argparse.Namespace, state: RunState | None) -> dict[str, Any]:
