@@ -13,7 +13,7 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 # For the subcommands that look at vectors: clusters, static vectors, pictures.
 LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "matplotlib>=3.8"]
-# What `bilm embed` needs for Parquet, and whatever works on tables.
+# What `bilm embed` needs for Parquet and for tables of vectors.
 PARQUET = ["pyarrow>=18"]
 # What `bilm embed --engine ray` needs.
 RAY = ["ray>=2.60,<3", *PARQUET]
