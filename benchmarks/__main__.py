@@ -18,7 +18,7 @@ from benchmarks.machine import describe_machine, describe_versions, now
 from benchmarks.results import Effort, format_results, summary
 from benchmarks.rows import ROWS, measure_named
 from benchmarks.workspace import Workspace
-from bilm.cli.terminal import import_tensorflow
+from bilm.terminal import import_tensorflow
 
 _DESCRIPTION = """\
 Measure how fast bilm is. The table goes to standard output, progress to standard error. Nothing

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from bilm.cli.terminal import table
+from bilm.terminal import table
 
 # Matmul GFLOP/s of the machine on which the original program's speeds were recorded.
 ORIGINAL_PRODUCT = 200.0

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
         tokenize,
     )
     from bilm.data.sentences import read_fasta
-    from bilm.jobs.embedding import embed_file
-    from bilm.jobs.tables import TableEmbedder
-    from bilm.jobs.vector_files import PackedVectors
     from bilm.model import (
         BidirectionalLanguageModel,
         ELMoEmbedding,
@@ -52,6 +49,9 @@ if TYPE_CHECKING:
     from bilm.use.predictor import Predictor
     from bilm.use.saved_model import export_saved_model
     from bilm.use.text_layers import CharacterIds, WordIds
+    from bilm.vectors.embedding import embed_file
+    from bilm.vectors.tables import TableEmbedder
+    from bilm.vectors.vector_files import PackedVectors
 
 # The public names, by the module that defines them.
 _PUBLIC = {
@@ -59,8 +59,8 @@ _PUBLIC = {
     "UnicodeCharsVocabulary Vocabulary load_vocab tokenize",
     "use.elmo": "ELMo Pretrained",
     "data.sentences": "read_fasta",
-    "jobs.embedding": "embed_file",
-    "jobs.vector_files": "PackedVectors",
+    "vectors.embedding": "embed_file",
+    "vectors.vector_files": "PackedVectors",
     "core.errors": "InputError",
     "core.scalar_mix": "ScalarMix weight_layers",
     "use.text_layers": "CharacterIds WordIds",
@@ -68,7 +68,7 @@ _PUBLIC = {
     "core.options": "Options preset",
     "use.predictor": "Predictor",
     "use.saved_model": "export_saved_model",
-    "jobs.tables": "TableEmbedder",
+    "vectors.tables": "TableEmbedder",
     "training": "LanguageModel dump_weights load_options_latest_checkpoint test train",
 }
 _HOME = {name: part for part, names in _PUBLIC.items() for name in names.split()}

@@ -16,8 +16,8 @@ import pytest
 
 from bilm import InputError, dump_token_embeddings
 from bilm.cli import main
-from bilm.jobs.embedding import FORMATS
-from bilm.jobs.vector_files import Keys, PackedVectors
+from bilm.vectors.embedding import FORMATS
+from bilm.vectors.vector_files import Keys, PackedVectors
 from tests import oracle
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, read

@@ -13,9 +13,9 @@ import pytest
 from bilm import ELMo
 from bilm.cli import main
 from bilm.data.sentences import Sentence
-from bilm.jobs.arrow import write_parquet
-from bilm.jobs.job_pieces import JobPieces
-from bilm.jobs.vector_files import (
+from bilm.vectors.arrow import write_parquet
+from bilm.vectors.job_pieces import JobPieces
+from bilm.vectors.vector_files import (
     PackedVectors,
     write_hdf5,
     write_jsonl,

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_layers
-from bilm.use.corpus_encoder import CorpusEncoder
-from bilm.use.packing import PackedRunner
+from bilm.inference.corpus_encoder import CorpusEncoder
+from bilm.inference.packing import PackedRunner
 from tests import oracle
 from tests.compare import close
 from tests.small_models import write_small_model

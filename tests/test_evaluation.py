@@ -9,8 +9,9 @@ import pytest
 
 import bilm
 from bilm.core.errors import InputError
+from bilm.inference.scorer import Scorer
 from bilm.training import LanguageModel
-from bilm.training.evaluation import Scorer, evaluate
+from bilm.training.evaluation import evaluate
 from tests import oracle
 from tests.scored_models import KINDS, Model
 from tests.small_runs import STEPS, Batches, random_batch, small_options, write_corpus

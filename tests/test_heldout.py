@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bilm.core.errors import InputError, NotFiniteError
+from bilm.inference.scorer import Perplexity, exp_of_loss
 from bilm.intervals import Interval
-from bilm.training.evaluation import Perplexity
-from bilm.training.run_state import HeldoutState, exp_of_loss
+from bilm.training.run_state import HeldoutState
 
 
 @pytest.mark.parametrize(

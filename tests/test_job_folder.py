@@ -12,8 +12,8 @@ import pytest
 from bilm import InputError
 from bilm.data.sentences import Sentence
 from bilm.files.writing import atomic_write
-from bilm.jobs.job_folder import JobFolder, check_output
-from bilm.jobs.job_pieces import JobPieces
+from bilm.vectors.job_folder import JobFolder, check_output
+from bilm.vectors.job_pieces import JobPieces
 
 SETTINGS = {"model": "abc", "layers": "top", "files": {"a.txt": "3 lines"}}
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bilm import LanguageModel, Options
 from bilm.core.lstm import Dropout
-from bilm.training.inputs import make_feed
+from bilm.inference.feed import make_feed
 from tests.small_runs import N_TOKENS, ROWS, STEPS, random_batch, small_options
 
 

@@ -87,7 +87,7 @@ def test_module_runs_as_the_command():
 
 @pytest.mark.slow
 def test_tensorflow_is_imported_without_its_greetings():
-    code = "from bilm.cli.terminal import import_tensorflow as load; load(); load()"
+    code = "from bilm.terminal import import_tensorflow as load; load(); load()"
     environment = {name: value for name, value in os.environ.items() if name != LEVEL}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False

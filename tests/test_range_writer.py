@@ -11,7 +11,7 @@ import pytest
 
 from bilm import InputError
 from bilm.data.text_ranges import find_ranges
-from bilm.jobs.ray import RangeWriter, find_line
+from bilm.vectors.ray import RangeWriter, find_line
 
 pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
 pq = pytest.importorskip("pyarrow.parquet")

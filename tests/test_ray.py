@@ -60,7 +60,7 @@ def ray():
 def test_refusals(ray, place, capsys, monkeypatch):
     """Errors are raised before Ray is started and before the model is loaded."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    from bilm.jobs.ray import embed
+    from bilm.vectors.ray import embed
 
     embedder = TableEmbedder("elmo")
     error = input_error(
@@ -128,7 +128,7 @@ def check(out, files, model, layers="average", pooling=None):
     """Check that the rows have distinct ids and lines, with the vectors of `ELMo.encode`."""
     import pyarrow.parquet as pq
 
-    from bilm.jobs.ray import find_line
+    from bilm.vectors.ray import find_line
 
     names = sorted(os.listdir(out))
     assert names == [f"part-{number:06d}.parquet" for number in range(len(names))]
@@ -215,11 +215,11 @@ def test_a_local_instance(ray, place):
 def test_what_the_docstring_shows(ray, place):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two processors are needed")
-    import bilm.jobs.ray
+    import bilm.vectors.ray
 
     files = write_corpus(Path("text"))
     texts = [path for path in files if path.endswith(".txt")]
-    shown = [line for line in bilm.jobs.ray.__doc__.splitlines() if line.startswith("    ")]
+    shown = [line for line in bilm.vectors.ray.__doc__.splitlines() if line.startswith("    ")]
     program = textwrap.dedent("\n".join(shown))
     environment = {**os.environ, "RAY_ADDRESS": "", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
@@ -290,7 +290,7 @@ def wait_for_end_of_workers(cluster):
 @pytest.mark.slow
 def test_in_python(cluster, place, ray):
     """The caller's connection is used and stays open; a sentence that kills a process is named."""
-    from bilm.jobs.ray import EmbeddedFolder, embed
+    from bilm.vectors.ray import EmbeddedFolder, embed
 
     files = write_corpus(Path("text"))
     stages = []

@@ -13,7 +13,7 @@ import pytest
 
 from bilm import InputError, PackedVectors, embed_file, read_fasta
 from bilm.data.sentences import Sentence, is_fasta, read_sentences
-from bilm.jobs.embedding import ArgumentsError, EmbeddingJob
+from bilm.vectors.embedding import ArgumentsError, EmbeddingJob
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import embed, read
 from tests.processes import start_bilm

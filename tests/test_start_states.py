@@ -23,9 +23,11 @@ from bilm.core.options import Options
 from bilm.data.sentences import N_WARM_UP_WORDS, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.weights import open_weights
+from bilm.inference.feed import make_feed
+from bilm.inference.scorer import Scorer
 from bilm.training import LanguageModel, train
-from bilm.training.evaluation import Scorer, evaluate
-from bilm.training.inputs import draw_resets, make_feed, sentence_starts, step_inputs
+from bilm.training.evaluation import evaluate
+from bilm.training.inputs import draw_resets, sentence_starts, step_inputs
 from bilm.training.optimizer import Optimizer
 from bilm.training.run_state import load_mean_states
 from bilm.training.step import TrainingStep

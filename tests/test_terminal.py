@@ -11,7 +11,7 @@ import h5py
 import pytest
 
 from bilm.cli import main
-from bilm.cli.terminal import note, printable, warnings_on_stderr
+from bilm.terminal import note, printable, warnings_on_stderr
 from tests.small_models import write_small_model
 
 # Clear the screen, set the title, clear by a one-character CSI, change the text direction.

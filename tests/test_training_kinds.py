@@ -7,7 +7,8 @@ import pytest
 
 from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import Mode
-from bilm.training.inputs import make_feed, step_inputs
+from bilm.inference.feed import make_feed
+from bilm.training.inputs import step_inputs
 from bilm.training.optimizer import Optimizer
 from bilm.training.step import TrainingStep
 from tests import oracle

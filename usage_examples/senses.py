@@ -29,9 +29,9 @@ from bilm.analysis import Occurrences, Sample, SenseSettings, StaticVectors, sen
 from bilm.analysis.probe_charts import check_picture, save_picture, sense_chart
 from bilm.analysis.word_sense import METHODS, as_cells
 from bilm.cli import flags
-from bilm.cli.terminal import table
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
+from bilm.terminal import table
 
 
 def main(argv: Sequence[str] | None = None) -> None:

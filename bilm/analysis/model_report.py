@@ -16,8 +16,8 @@ from bilm.analysis.contexts import Context, in_context, line_markup
 from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
 from bilm.analysis.page import page
-from bilm.cli.terminal import table
-from bilm.training.run_state import exp_of_loss
+from bilm.inference.scorer import exp_of_loss
+from bilm.terminal import table
 from bilm.training.verdict import verdict
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from bilm.analysis.occurrences import Occurrences, indices_by_name
 from bilm.analysis.page import resource, write_page
 from bilm.analysis.probe_charts import new_figure, save_picture
 from bilm.analysis.projection import Projection, layer_numbers
-from bilm.cli.terminal import printable
 from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
 from bilm.files.writing import atomic_write_all
+from bilm.terminal import printable
 
 ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000

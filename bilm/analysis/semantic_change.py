@@ -32,7 +32,7 @@ from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, own_dataset
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
-from bilm.jobs.vector_files import PackedVectors
+from bilm.vectors.vector_files import PackedVectors
 
 OLD, NEW = "old", "new"
 _TAG = re.compile(r"(.+)(_[^\W_]+)")  # attack_nn

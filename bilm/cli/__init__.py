@@ -17,8 +17,8 @@ from types import ModuleType
 
 import bilm
 from bilm.cli.flags import Parser
-from bilm.cli.terminal import end_output, note, warnings_on_stderr
 from bilm.core.errors import InputError, TrainingError
+from bilm.terminal import end_output, note, warnings_on_stderr
 
 SUBCOMMANDS = (
     "tokenize", "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "models",
@@ -26,16 +26,10 @@ SUBCOMMANDS = (
     "change", "project", "probe", "static", "convert", "demo",
 )  # fmt: skip
 
-# Subcommands that look at vectors live with the analysis that they run.
-_ANALYSIS = {
-    "report", "compare", "neighbours", "senses", "change", "project", "probe", "static", "demo",
-}  # fmt: skip
-
 
 def module_of(subcommand: str) -> ModuleType:
     """The module of a subcommand."""
-    folder = "bilm.analysis.commands" if subcommand in _ANALYSIS else "bilm.cli"
-    return importlib.import_module(f"{folder}.{subcommand}")
+    return importlib.import_module(f"bilm.cli.{subcommand}")
 
 
 def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> int:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import argparse
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow
 from bilm.files.named_models import require_known
 from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
+from bilm.terminal import import_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,9 +20,9 @@ import os
 import shutil
 
 from bilm.cli import flags, train
-from bilm.cli.terminal import import_tensorflow, note
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 from bilm.files.writing import require_place
+from bilm.terminal import import_tensorflow, note
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

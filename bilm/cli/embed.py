@@ -33,10 +33,10 @@ import warnings
 from collections.abc import Iterator
 
 from bilm.cli import flags, text_command
-from bilm.cli.terminal import note, python_only_on_stderr
 from bilm.cli.text_command import STANDARD, progress_display
 from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
+from bilm.terminal import note, python_only_on_stderr
 
 _NAMED_LAYERS = ("all", "top", "average", "sum")
 _layers = flags.value(
@@ -128,7 +128,7 @@ def _embed(args: argparse.Namespace) -> int:
         if getattr(args, flag) is not None:
             flags.usage_error(args, f"--{flag} goes with --engine ray")
     source = flags.model_source(args)
-    from bilm.jobs.embedding import ArgumentsError, EmbeddingJob
+    from bilm.vectors.embedding import ArgumentsError, EmbeddingJob
 
     try:
         job = EmbeddingJob(
@@ -169,10 +169,10 @@ def _note_complete(args: argparse.Namespace) -> int:
 def _embed_on_ray(args: argparse.Namespace) -> int:
     _require_flags_for_ray(args)
     import_extra("ray", "--engine ray")
-    from bilm.jobs.ray import embed
+    from bilm.vectors.ray import embed
 
     model = text_command.pretrained(args)
-    from bilm.jobs.tables import TableEmbedder
+    from bilm.vectors.tables import TableEmbedder
 
     embedder = TableEmbedder(
         model, threads=args.cpus, **flags.given(args, "layers", "pooling", "dtype", "batch_size")

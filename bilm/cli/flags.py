@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from bilm.cli.terminal import message
 from bilm.core.errors import MOST_SEED, InputError, shown
 from bilm.core.options import PRESETS, RECIPES
 from bilm.files.reading import (
@@ -33,6 +32,7 @@ from bilm.files.writing import (
     require_place,
 )
 from bilm.intervals import DURATION_RULE, INTERVAL_RULE, Interval, parse_duration
+from bilm.terminal import message
 
 Flags = dict[str, str]
 Group = argparse.ArgumentParser | argparse._ArgumentGroup

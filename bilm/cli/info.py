@@ -15,7 +15,7 @@ import json
 from typing import Any
 
 from bilm.cli import flags
-from bilm.cli.terminal import count, import_tensorflow, printable
+from bilm.terminal import count, import_tensorflow, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ import argparse
 import json
 
 from bilm.cli import flags
-from bilm.cli.terminal import show, table
 from bilm.files.named_models import published_models
+from bilm.terminal import show, table
 
 _COLUMNS = {"name": "name", "language": "language, text", "megabytes": "MB", "tokens": "tokens",
             "licence": "licence", "present": "present"}  # fmt: skip

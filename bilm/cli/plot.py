@@ -15,10 +15,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.writing import atomic_write, require_place
+from bilm.terminal import import_tensorflow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 
 from bilm.cli import flags, train
-from bilm.cli.terminal import import_tensorflow
+from bilm.terminal import import_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

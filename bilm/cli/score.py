@@ -35,10 +35,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_command
-from bilm.cli.terminal import note, show, table
 from bilm.cli.text_command import STANDARD
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files
+from bilm.terminal import note, show, table
 
 if TYPE_CHECKING:
     from bilm.data import Tokenizer

@@ -17,8 +17,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
-from bilm.cli.terminal import count
 from bilm.progress import ProgressDisplay
+from bilm.terminal import count
 
 if TYPE_CHECKING:
     from bilm.data.sharding import ShardedCorpus

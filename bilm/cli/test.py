@@ -16,9 +16,9 @@ import math
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags, train
-from bilm.cli.terminal import import_tensorflow, note
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
+from bilm.terminal import import_tensorflow, note
 
 if TYPE_CHECKING:
     from bilm.training import Perplexity, SentenceScores

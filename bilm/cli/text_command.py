@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow, printable
 from bilm.core.errors import InputError
 from bilm.files.reading import lines_of, read_lines
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
+from bilm.terminal import import_tensorflow, printable
 
 if TYPE_CHECKING:
     from bilm.files.model_files import ModelSource

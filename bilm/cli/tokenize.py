@@ -20,9 +20,9 @@ import sys
 from collections import Counter
 
 from bilm.cli import flags
-from bilm.cli.terminal import count
 from bilm.cli.text_command import STANDARD
 from bilm.progress import ProgressDisplay
+from bilm.terminal import count
 
 _MEANING = {
     "sentence": "one sentence each",

@@ -30,12 +30,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags
-from bilm.cli.terminal import count, import_tensorflow, note
 from bilm.core.errors import InputError, differences
 from bilm.core.options import Options, preset
 from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
+from bilm.terminal import count, import_tensorflow, note
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary

@@ -3,8 +3,9 @@
 from bilm.core.language_model import LanguageModel
 from bilm.data import load_vocab
 from bilm.files.checkpoints import load_options_latest_checkpoint
+from bilm.inference.scorer import Perplexity, SentenceScores
 from bilm.training.dumping import dump_weights
-from bilm.training.evaluation import Perplexity, SentenceScores, test
+from bilm.training.evaluation import test
 from bilm.training.loop import train
 from bilm.training.optimizer import Schedule
 from bilm.training.replicas import Replicas, find_replicas

@@ -8,17 +8,15 @@ numbers as an uninterrupted one, and workers that share a batch agree.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError
 from bilm.core.language_model import Feed
 from bilm.core.lstm import BatchSlice
-from bilm.core.options import N_CHARACTERS, Options
+from bilm.core.options import Options
 from bilm.core.softmax import Negatives
-from bilm.data import Batch, network_ids
+from bilm.data import network_ids
 from bilm.data.encoding import BOS_CHAR, EOS_CHAR
 
 # Seeds of a step's draws end in a number: 0 and 1 are the directions.
@@ -138,79 +136,3 @@ def divide(feed: Feed, n_parts: int) -> list[Feed]:
         index = index.reshape(of_part.shape).astype(np.int32)
         parts.append(Feed(feed.distinct[distinct], index, np.ascontiguousarray(target)))
     return parts
-
-
-def make_feed(
-    batch: Batch | Mapping[str, Any], options: Options, shape: tuple[int, int] | None = None
-) -> Feed:
-    """Turn a `Batch`, or one of the original's dicts, into a `Feed` that fits the options.
-
-    `shape` is the required number of rows and steps; None allows any.
-    """
-    inputs = None
-    if not isinstance(batch, Batch):
-        tokens, targets = _arrays(batch, options)
-    else:
-        inputs, kind = batch.characters, "token_ids" if batch.characters is None else "words"
-        tokens = np.stack([getattr(stream, kind) for stream in batch.streams])
-        targets = np.stack([stream.next_token_id for stream in batch.streams])
-    if inputs is None:
-        # (D, batch, time, ...) -> (D * batch * time, ...)
-        flat = tokens.reshape(-1, *tokens.shape[3:])
-        inputs, tokens = np.unique(flat, axis=0 if flat.ndim > 1 else None, return_inverse=True)
-    words = tokens.reshape(targets.shape)
-    feed = Feed(network_ids(inputs.astype(np.int32)), _time_first(words), _time_first(targets))
-    _require_fit(feed, options, shape)
-    return feed
-
-
-def _arrays(batch: Mapping[str, Any], options: Options) -> tuple[np.ndarray, np.ndarray]:
-    """Words (D, batch, time, ...) and targets (D, batch, time) from one of the original's dicts."""
-    suffixes = ("", "_reverse")[: options.n_directions]
-    kind = "token_ids" if options.char_cnn is None else "tokens_characters"
-    needed = [name + suffix for suffix in suffixes for name in (kind, "next_token_id")]
-    missing = [name for name in needed if batch.get(name) is None]
-    if missing:
-        raise InputError(f"A batch of this model needs {needed}; {missing} are missing.")
-    arrays = {name: np.asarray(batch[name]) for name in needed}
-    shape = arrays["next_token_id"].shape
-    for name, array in arrays.items():
-        if array.dtype.kind not in "iu":
-            raise InputError(f"A batch's {name} must be integers, got {array.dtype}.")
-        if array.ndim != 2 + name.startswith("tokens_characters") or array.shape[:2] != shape:
-            raise InputError(
-                f"The arrays of a batch do not fit together: {name} has shape {array.shape}, "
-                f"next_token_id {shape}."
-            )
-    words, targets = (np.stack([arrays[k + s] for s in suffixes]) for k in (kind, "next_token_id"))
-    return words, targets
-
-
-def _time_first(x: np.ndarray) -> np.ndarray:
-    # (D, batch, time) -> (D, time, batch)
-    return np.ascontiguousarray(x.transpose(0, 2, 1), np.int32)
-
-
-def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) -> None:
-    steps, rows = feed.targets.shape[1:]
-    n_rows, n_steps = shape or (rows, steps)
-    n_characters = feed.distinct.shape[1] if feed.distinct.ndim == 2 else None
-    for what, needed, given in (
-        ("directions", options.n_directions, len(feed.words)),
-        ("max_characters_per_token", options.max_word_length, n_characters),
-        ("rows per batch", n_rows, rows),
-        ("tokens per row", n_steps, steps),
-    ):
-        if given != needed:
-            raise InputError(f"The data must have {what} = {needed}, got {given}.")
-    n_tokens = options.n_tokens_vocab or 0
-    n_inputs = N_CHARACTERS if options.char_cnn else n_tokens
-    for what, ids, n in (
-        ("input", feed.distinct - 1, n_inputs),
-        ("next_token_id", feed.targets, n_tokens),
-    ):
-        if ids.size and not (ids.min() >= 0 and ids.max() < n):
-            raise InputError(
-                f"The data's {what} ids must be from 0 to {n - 1} (n_tokens_vocab = {n_tokens}), "
-                f"got ids from {ids.min()} to {ids.max()}."
-            )

@@ -31,9 +31,10 @@ from bilm.files import checkpoints
 from bilm.files.locks import training_lock
 from bilm.files.reading import OPTIONS_FILE, PathLike, require_path
 from bilm.files.writing import write_json
+from bilm.inference.scorer import Perplexity, Scorer
 from bilm.intervals import Interval, parse_duration
 from bilm.training import planning
-from bilm.training.evaluation import Perplexity, Scorer, evaluate
+from bilm.training.evaluation import evaluate
 from bilm.training.fine_tuning import load_pretrained
 from bilm.training.interrupts import Interrupts
 from bilm.training.log import RunLog

@@ -24,7 +24,7 @@ from bilm.files.weights import named_states
 from bilm.training.optimizer import Schedule
 
 if TYPE_CHECKING:
-    from bilm.training.evaluation import Perplexity
+    from bilm.inference.scorer import Perplexity
 
 logger = logging.getLogger(__name__)
 
@@ -211,11 +211,6 @@ class TrainingRecord:
     def passes(self) -> float | None:
         """`tokens` in passes over the text; None if unknown."""
         return self.state.passes
-
-
-def exp_of_loss(loss: float) -> float:
-    """exp of a mean loss; overflows to infinity."""
-    return math.inf if loss >= 700 else math.exp(loss)
 
 
 # Reading from checkpoints

@@ -26,7 +26,9 @@ from bilm.core.weight_names import WORD_ROWS, lstm_blocks
 from bilm.data import Batch, IteratorState, deciding_method
 from bilm.files import checkpoints
 from bilm.files.weights import named_states
-from bilm.training.inputs import StepInputs, make_feed, step_inputs
+from bilm.inference.feed import make_feed
+from bilm.inference.scorer import exp_of_loss
+from bilm.training.inputs import StepInputs, step_inputs
 from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
 from bilm.training.run_state import (
@@ -34,7 +36,6 @@ from bilm.training.run_state import (
     STATES_PREFIX,
     RunSettings,
     RunState,
-    exp_of_loss,
     load_states,
     read_run_state,
 )

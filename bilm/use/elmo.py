@@ -32,8 +32,8 @@ from bilm.files.model_files import ModelSource, open_model
 from bilm.files.named_models import is_remote
 from bilm.files.reading import PathLike
 from bilm.files.weights import open_if_given, open_weights
+from bilm.inference.corpus_encoder import CorpusEncoder
 from bilm.progress import ShowProgress, encoding_progress
-from bilm.use.corpus_encoder import CorpusEncoder
 from bilm.use.word_vectors import WordSource, find_words
 
 Layers = str | int | ScalarMix | Sequence[float] | np.ndarray

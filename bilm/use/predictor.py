@@ -58,7 +58,7 @@ from bilm.files.weights import (
     open_if_given,
     open_weights,
 )
-from bilm.training.evaluation import Chunk, Scorer, chunks_of_batch, warm_up_language_model
+from bilm.inference.scorer import Chunk, Scorer, chunks_of_batch, warm_up_language_model
 from bilm.use.elmo import Pretrained
 
 logger = logging.getLogger(__name__)

@@ -18,11 +18,10 @@ import argparse
 from collections.abc import Iterable, Iterator
 
 from bilm import analysis
-from bilm.analysis.commands import word_command
-from bilm.cli import flags, text_command
-from bilm.cli.terminal import printable
+from bilm.cli import flags, text_command, word_command
 from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
+from bilm.terminal import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """Vectors of corpora on Ray: workers on one machine or many, each with its own model.
 
-    from bilm.jobs.ray import embed
-    from bilm.jobs.tables import TableEmbedder
+    from bilm.vectors.ray import embed
+    from bilm.vectors.tables import TableEmbedder
 
     embed("text/*.txt", "vectors", TableEmbedder("elmo", pooling="mean"), workers=2)
 
@@ -40,11 +40,11 @@ from bilm.data.text_ranges import RangeReader, TextRange, find_ranges
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, ShowStage, Stage, find_all_files, quiet, require_path
 from bilm.files.writing import atomic_write
-from bilm.jobs.arrow import import_pyarrow, parquet_writer
-from bilm.jobs.job_folder import JobFolder, check_output
+from bilm.vectors.arrow import import_pyarrow, parquet_writer
+from bilm.vectors.job_folder import JobFolder, check_output
 
 if TYPE_CHECKING:
-    from bilm.jobs.tables import TableEmbedder
+    from bilm.vectors.tables import TableEmbedder
 
 __all__ = ["EmbeddedFolder", "RangeWriter", "embed", "find_line"]
 

@@ -27,13 +27,12 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm import analysis
-from bilm.analysis.commands import word_command
 from bilm.analysis.contexts import in_context, terminal_width
-from bilm.cli import flags, text_command
-from bilm.cli.terminal import count, note, show, table
+from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.writing import atomic_write
+from bilm.terminal import count, note, show, table
 
 if TYPE_CHECKING:
     from bilm.use.predictor import Predictor

@@ -28,10 +28,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
+from bilm.terminal import import_tensorflow, note
 
 if TYPE_CHECKING:
     from bilm.analysis.demo_text import SplitText

@@ -26,15 +26,15 @@ from bilm.core.errors import TEXT, InputError, require, require_at_least
 from bilm.data.prefetch import windows
 from bilm.data.sentences import as_tokens
 from bilm.files.model_files import ModelSource, open_model
-from bilm.jobs.arrow import (
+from bilm.use.elmo import Pretrained
+from bilm.vectors.arrow import (
     import_pyarrow,
     require_row,
     settings_metadata,
     vector_arrays,
     vector_fields,
 )
-from bilm.jobs.job_pieces import Wanted, as_dtype
-from bilm.use.elmo import Pretrained
+from bilm.vectors.job_pieces import Wanted, as_dtype
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ class TableEmbedder:
             set only before TensorFlow is used there.
         fixed_size: False makes a vector a list of any size, as Spark requires.
 
-    The columns are `vectors`, or `layer_0`, `layer_1`, ...; see `bilm.jobs.arrow`.
+    The columns are `vectors`, or `layer_0`, `layer_1`, ...; see `bilm.vectors.arrow`.
 
     Raises:
         InputError: an argument has a wrong value, or pyarrow is not installed.

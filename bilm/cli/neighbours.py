@@ -19,12 +19,11 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from bilm import analysis
-from bilm.analysis.commands import word_command
 from bilm.analysis.contexts import in_context, terminal_width
-from bilm.cli import flags, text_command
-from bilm.cli.terminal import count, note, show
+from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
+from bilm.terminal import count, note, show
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo

@@ -10,7 +10,7 @@ from bilm.files.hdf5 import writing_hdf5
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.weights import write_words
 from bilm.files.writing import atomic_write
-from bilm.use.corpus_encoder import EncodedWords
+from bilm.inference.corpus_encoder import EncodedWords
 from bilm.use.elmo import ELMo
 
 _WORDS_AT_ONCE = 2048

@@ -16,7 +16,7 @@ import bilm
 from bilm.core.errors import InputError
 from bilm.data.prefetch import windows
 from bilm.extras import import_extra
-from bilm.jobs.job_pieces import EmbeddedSentence
+from bilm.vectors.job_pieces import EmbeddedSentence
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,11 +28,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bilm import analysis
-from bilm.analysis.commands import word_command
-from bilm.cli import flags, text_command
-from bilm.cli.terminal import note, show, table
+from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
+from bilm.terminal import note, show, table
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from bilm.core.network import BiLM
 from bilm.data.encoding import BOS, EOS, DistinctWords, network_ids
 from bilm.data.prefetch import compute_ahead, windows
 from bilm.data.sentences import Tokens
-from bilm.use.packing import PackedRunner
+from bilm.inference.packing import PackedRunner
 
 # From words to the encoder's ids, 0-based: (n, characters) or (n,).
 IdsOfWords = Callable[[Sequence[str]], np.ndarray]

@@ -25,7 +25,7 @@ from bilm.files.hdf5 import (
     writing_hdf5,
 )
 from bilm.files.reading import PathLike, require_path
-from bilm.jobs.job_pieces import EmbeddedSentence, JobPieces, slabs
+from bilm.vectors.job_pieces import EmbeddedSentence, JobPieces, slabs
 
 SENTENCE_INDEX = "sentence_to_index"
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilm import analysis
 from bilm.cli import flags, text_command
-from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files, read_files
 from bilm.files.writing import require_place
 from bilm.progress import ProgressDisplay
+from bilm.terminal import import_tensorflow, note
 
 if TYPE_CHECKING:
     from bilm.analysis.occurrences import WordsInSentences

@@ -29,13 +29,12 @@ from dataclasses import replace
 from functools import partial
 
 from bilm import analysis
-from bilm.analysis.commands import word_command
-from bilm.cli import flags, text_command
-from bilm.cli.terminal import note
+from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
+from bilm.terminal import note
 
 _CORPORA = ("old", "new")
 _SHOWN = 10

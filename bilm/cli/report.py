@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilm import analysis
-from bilm.analysis.commands import word_command
-from bilm.cli import flags, text_command
+from bilm.cli import flags, text_command, word_command
 from bilm.cli.info import human_text
-from bilm.cli.terminal import import_tensorflow, show
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
+from bilm.terminal import import_tensorflow, show
 
 if TYPE_CHECKING:
     from bilm.files.model_files import ModelSource

@@ -33,13 +33,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bilm import analysis
-from bilm.analysis.commands import word_command
-from bilm.cli import flags, text_command
-from bilm.cli.terminal import note, show, table
+from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.files.reading import require_file
 from bilm.files.writing import require_place, write_json
 from bilm.progress import ProgressDisplay
+from bilm.terminal import note, show, table
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo

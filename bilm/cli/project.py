@@ -26,12 +26,11 @@ import os
 from functools import partial
 
 from bilm import analysis
-from bilm.analysis.commands import word_command
-from bilm.cli import flags, text_command
-from bilm.cli.terminal import note
+from bilm.cli import flags, text_command, word_command
 from bilm.extras import import_extra
 from bilm.files.writing import overwritten
 from bilm.progress import ProgressDisplay
+from bilm.terminal import note
 
 _MOST_CLUSTERED = 3  # words; more are coloured by word
 

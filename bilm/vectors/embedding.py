@@ -21,10 +21,10 @@ from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write, require_place
-from bilm.jobs import vector_files
-from bilm.jobs.arrow import import_pyarrow, require_row, write_parquet
-from bilm.jobs.job_folder import JobFolder, check_output
-from bilm.jobs.job_pieces import EmbeddedSentence, JobPieces, Wanted, as_dtype
+from bilm.vectors import vector_files
+from bilm.vectors.arrow import import_pyarrow, require_row, write_parquet
+from bilm.vectors.job_folder import JobFolder, check_output
+from bilm.vectors.job_pieces import EmbeddedSentence, JobPieces, Wanted, as_dtype
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo

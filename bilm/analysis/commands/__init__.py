@@ -1,1 +1,0 @@
-"""The subcommands of `bilm` that look at vectors."""

@@ -1,0 +1,1 @@
+"""Running sentences through a network: vectors and scores, for training and for use."""
