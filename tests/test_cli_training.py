@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import main
-from bilm.cli.train import override
+from bilm.cli.training_run import override
 from bilm.core.options import Options, preset
 from bilm.training import load_options_latest_checkpoint
 from bilm.training.run_state import read_run_state

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from bilm.cli.train import training_display
+from bilm.cli.training_run import training_display
 from bilm.progress import ProgressDisplay, duration
 from bilm.training import Perplexity, TrainingProgress
 

@@ -19,7 +19,7 @@ import argparse
 import os
 import shutil
 
-from bilm.cli import flags, train
+from bilm.cli import flags, run_folder
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 from bilm.files.writing import require_place
 from bilm.terminal import import_tensorflow, note
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     import_tensorflow()
     from bilm.training import dump_weights
 
-    args.save_dir = train.model_folder(args)
+    args.save_dir = run_folder.model_folder(args)
     kept = os.path.join(args.save_dir, VOCABULARY_FILE)
     with_softmax = not args.without_softmax
     has_words = args.vocab_file is not None or os.path.exists(kept)
@@ -84,11 +84,11 @@ def run(args: argparse.Namespace) -> int:
         )
     settings = flags.given(args, "with_states", "dtype") | {"with_softmax": with_softmax}
     if args.outfile is not None:
-        settings["vocab_file"] = train.find_vocabulary(args).source if with_softmax else None
+        settings["vocab_file"] = run_folder.find_vocabulary(args).source if with_softmax else None
         dump_weights(args.save_dir, args.outfile, overwrite=args.force, **settings)
         print("\n".join(written))
         return 0
-    words = train.find_vocabulary(args).source
+    words = run_folder.find_vocabulary(args).source
     with flags.model_folder_files(args, *names) as (weights, options, copy):
         dump_weights(args.save_dir, weights, vocab_file=words, options_file=options, **settings)
         shutil.copyfile(words, copy)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from bilm.cli import flags, train
+from bilm.cli import flags, run_folder, training_run
 from bilm.terminal import import_tensorflow
 
 
@@ -27,11 +27,11 @@ def run(args: argparse.Namespace) -> int:
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
     import_tensorflow()
-    train.join_workers(args.n_gpus)
-    options, state, checkpoint = train.read_run(args.save_dir)
+    training_run.join_workers(args.n_gpus)
+    options, state, checkpoint = run_folder.read_run(args.save_dir)
     if state is None:
         # The original program does not record its position in the text: count the current text.
         options = dataclasses.replace(options, n_train_tokens=None)
-    options, settings = train.override(options, args), train.run_settings(args, state)
-    vocabulary, options = train.load_vocabulary(args, options, args.save_dir)
-    return train.run_training(args, options, settings, vocabulary, checkpoint)
+    options, settings = training_run.override(options, args), training_run.run_settings(args, state)
+    vocabulary, options = run_folder.load_vocabulary(args, options, args.save_dir)
+    return training_run.run_training(args, options, settings, vocabulary, checkpoint)

@@ -15,7 +15,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from bilm.cli import flags, train
+from bilm.cli import flags, run_folder
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 from bilm.terminal import import_tensorflow, note
@@ -57,11 +57,11 @@ def run(args: argparse.Namespace) -> int:
     from bilm.training import test
     from bilm.training.verdict import unknown_warning
 
-    args.save_dir = train.model_folder(args)
-    options, _, checkpoint = train.read_run(args.save_dir)
+    args.save_dir = run_folder.model_folder(args)
+    options, _, checkpoint = run_folder.read_run(args.save_dir)
     options = dataclasses.replace(options, sample_softmax=False)
-    vocabulary, options = train.load_vocabulary(args, options, args.save_dir)
-    corpus = train.open_corpus(options, args.test_prefix, vocabulary, test=True)
+    vocabulary, options = run_folder.load_vocabulary(args, options, args.save_dir)
+    corpus = run_folder.open_corpus(options, args.test_prefix, vocabulary, test=True)
     with ProgressDisplay() as display:
         perplexity = test(
             options,

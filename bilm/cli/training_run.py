@@ -1,0 +1,208 @@
+"""A call of `bilm train` or `bilm restart`: flags, the run with its progress, and its report."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shlex
+import statistics
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bilm.cli import flags
+from bilm.cli.run_folder import open_corpus
+from bilm.core.options import Options
+from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines
+from bilm.files.writing import atomic_write
+from bilm.progress import ProgressDisplay
+from bilm.terminal import count, note
+
+if TYPE_CHECKING:
+    from bilm.data import Vocabulary
+    from bilm.training import Perplexity, TrainingProgress, TrainingRecord
+    from bilm.training.run_state import RunState
+
+# Steps whose mean loss gives the training perplexity.
+_LAST_STEPS = 100
+_OVERRIDES = (
+    "n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate", "warmup_steps",
+)  # fmt: skip
+
+
+def join_workers(n_gpus: int) -> None:
+    """Find the devices of the run before TensorFlow is used; with TF_CONFIG wait for the others."""
+    from bilm.training.replicas import find_replicas, find_worker
+
+    worker = find_worker()
+    if not worker.is_alone:
+        note(f"worker {worker.index} of {worker.count}: waiting for the others ...")
+    find_replicas(n_gpus)
+
+
+def override(options: Options, args: argparse.Namespace) -> Options:
+    """The options, changed by the flags that were given."""
+    given = flags.given(args, *_OVERRIDES) | {"schedule": args.lr_schedule}
+    options = dataclasses.replace(options, **{k: v for k, v in given.items() if v is not None})
+    # A run by time has a number of steps, which epochs replace.
+    return options if args.n_epochs is None else dataclasses.replace(options, n_steps=None)
+
+
+def run_settings(args: argparse.Namespace, state: RunState | None) -> dict[str, Any]:
+    """Arguments of `bilm.train` by the flags, or else as in the run that is continued."""
+    from bilm.training.run_state import RunSettings
+
+    before = RunSettings() if state is None else state.settings
+    given = flags.given(args, "seed", "precision", "init_from")
+    return {name: getattr(before, name) if v is None else v for name, v in given.items()}
+
+
+def run_training(
+    args: argparse.Namespace,
+    options: Options,
+    settings: dict[str, Any],
+    vocabulary: Vocabulary,
+    checkpoint: str | None,
+) -> int:
+    """Train into --save_dir, showing progress, and print where the model is; `checkpoint` is where
+    to resume, None for a new model."""
+    from bilm.data.untokenized import warn_if_untokenized
+    from bilm.files.checkpoints import holds_checkpoint
+    from bilm.training import train
+    from bilm.training.replicas import find_worker
+
+    worker = find_worker()
+    shuffled = {"shuffle_on_load": True, "seed": settings["seed"], "worker": worker.share}
+    corpus = open_corpus(options, args.train_prefix, vocabulary, **shuffled)
+    texts, heldout = {"train_prefix": corpus}, None
+    if worker.is_chief:
+        file = find_files(args.train_prefix)[0]
+        warn_if_untokenized(map(str.split, read_lines(file)), file)
+    if args.heldout_prefix is not None:
+        in_order = {"test": True, "worker": worker.share}
+        heldout = open_corpus(options, args.heldout_prefix, vocabulary, **in_order)
+        texts["heldout_prefix"] = heldout
+    if checkpoint is not None:
+        note(f"resuming from {checkpoint}")
+    for flag, text in texts.items():
+        unknown = text.unknown_share()
+        note(f"--{flag}: {unknown:.1%} of the tokens are outside the vocabulary")
+    note("reading the corpus and compiling the model ...")
+    with ProgressDisplay() as display:
+        show = training_display(display, options.sample_softmax)
+
+        def progress(event: TrainingProgress) -> None:
+            show(event)
+            # After a step, the input has been checked.
+            if worker.is_chief:
+                _keep_vocabulary(vocabulary, args.save_dir)
+
+        settings |= flags.given(args, "save_minutes", "patience", "init_vocab", "tensorboard")
+        settings |= {"heldout": heldout, "heldout_every": args.heldout_every or "epoch"}
+        settings |= {"time_limit": args.time, "progress": progress}
+        folders = args.save_dir, args.save_dir  # of checkpoints and log
+        try:
+            record = train(options, corpus, args.n_gpus, *folders, checkpoint, **settings)
+        except KeyboardInterrupt:
+            saved = "No checkpoint had been written yet."
+            if holds_checkpoint(args.save_dir):
+                saved = (
+                    f"The last checkpoint is in {args.save_dir}; the same command resumes the run."
+                )
+            raise KeyboardInterrupt(saved) from None
+    if worker.is_chief:  # also if a run that was killed had done all steps
+        _keep_vocabulary(vocabulary, args.save_dir)
+    _report(record, args.save_dir, options.sample_softmax)
+    return 0
+
+
+def _keep_vocabulary(vocabulary: Vocabulary, save_dir: str) -> None:
+    """Copy the vocabulary to the run's folder and its folder `best`, so that both are complete."""
+    from bilm.files.checkpoints import BEST_FOLDER
+
+    for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
+        kept = os.path.join(folder, VOCABULARY_FILE)
+        if os.path.isdir(folder) and not os.path.exists(kept):
+            with (
+                atomic_write(kept) as temporary,
+                open(temporary, "w", encoding="utf-8", newline="\n") as copy,
+            ):
+                copy.writelines(f"{line}\n" for line in read_lines(vocabulary.source))
+
+
+# What is shown
+
+
+def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingProgress], None]:
+    """A function that shows progress events; `sampled` marks perplexities of a sampled softmax."""
+    first: TrainingProgress | None = None
+
+    def show(event: TrainingProgress) -> None:
+        nonlocal first
+        first = first or event
+        details = [f"perplexity {event.perplexity:,.1f}{' (sampled)' * sampled}"]
+        # The first step compiles, and has no rate.
+        if event.seconds > first.seconds:
+            rate = (event.tokens - first.tokens) / (event.seconds - first.seconds)
+            details.append(f"{rate:,.0f} tokens/s")
+        details.append(f"epoch {event.epoch}")
+        display.update("step", event.step, event.n_steps, detail="  ".join(details))
+        if event.heldout is not None:
+            # As in the log, the names of checkpoints, and the best step at the end.
+            step = event.step if event.global_step is None else event.global_step
+            text = f"step {step:,}: held-out {_in_words(event.heldout)}"
+            display.note(text + (", the best so far" if event.is_best else ""))
+
+    return show
+
+
+def _in_words(perplexity: Perplexity) -> str:
+    text = f"perplexity {float(perplexity):,.1f}"
+    if perplexity.backward is None:
+        return text
+    return f"{text} (forward {perplexity.forward:,.1f}, backward {perplexity.backward:,.1f})"
+
+
+def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
+    if record.words_carried is not None:
+        known, n_words = record.words_carried
+        note(f"{known:,} of the vocabulary's {n_words:,} words were in the first model")
+    if record.stopped_early:
+        note(f"stopped early: the best held-out perplexity was after step {record.best_step:,}")
+    if record.n_steps == 0:
+        state, more = "all steps of this run are done", "More --n_epochs train"
+        if record.stopped_early:
+            state, more = "this run has stopped early", "A higher --patience trains"
+        print(f"{state}; the model is {record.checkpoint}")
+        note(f"{more} it further.")
+        return
+    print(f"trained {count(record.n_steps, 'step')}; the model is {record.checkpoint}")
+    if record.best is not None:
+        print(f"best held-out perplexity {record.best:.4f} after step {record.best_step:,}")
+    print("\n".join(_verdict(record, sampled)))
+    chosen = " --best" if record.best is not None else ""
+    run = f"--save_dir {shlex.quote(save_dir)}{chosen}"
+    note(f"Next: bilm test {run} --test_prefix HELDOUT\n      bilm dump {run} --model_dir FOLDER")
+
+
+def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
+    from bilm.training.verdict import verdict
+
+    text, perplexity, unknown = "held-out", record.best, record.unknown
+    if record.heldout:
+        unknown = record.heldout[-1][1].unknown
+    elif not sampled:
+        text = "training"
+        perplexity = statistics.geometric_mean(record.train_perplexity[-_LAST_STEPS:])
+    measured = [float(perplexity) for _, perplexity in record.heldout]
+    if record.best is not None and record.best not in measured:  # in an earlier call
+        measured.insert(0, record.best)
+    return verdict(
+        perplexity=perplexity,
+        text=text,
+        unigram=record.unigram,
+        unknown=unknown,
+        tokens=record.tokens,
+        passes=record.passes,
+        measurements=measured,
+    )
