@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from bilm.use.text_layers import CharacterIds, WordIds
     from bilm.vectors.embedding import embed_file
     from bilm.vectors.tables import TableEmbedder
-    from bilm.vectors.vector_files import PackedVectors
 
 # The public names, by the module that defines them.
 _PUBLIC = {
@@ -60,7 +59,6 @@ _PUBLIC = {
     "use.elmo": "ELMo Pretrained",
     "data.sentences": "read_fasta",
     "vectors.embedding": "embed_file",
-    "vectors.vector_files": "PackedVectors",
     "core.errors": "InputError",
     "core.scalar_mix": "ScalarMix weight_layers",
     "use.text_layers": "CharacterIds WordIds",
@@ -80,7 +78,7 @@ _KERAS_LAYERS = (
 
 __all__ = [
     "Batcher", "BidirectionalLMDataset", "BidirectionalLanguageModel", "CharacterIds", "ELMo",
-    "ELMoEmbedding", "InputError", "LMDataset", "LanguageModel", "Options", "PackedVectors",
+    "ELMoEmbedding", "InputError", "LMDataset", "LanguageModel", "Options",
     "Predictor", "Pretrained", "ScalarMix", "TableEmbedder", "TokenBatcher", "Tokenizer",
     "UnicodeCharsVocabulary", "Vocabulary", "WordIds", "dump_bilm_embeddings",
     "dump_token_embeddings", "dump_weights", "embed_file", "export_saved_model",

@@ -94,7 +94,7 @@ def export(words: str, folder: str) -> Case:
 MODEL = ("model.hdf5", "options.json", "vocab.txt")
 VECTORS = {
     "embed hdf5": embed("out.hdf5"),
-    "embed --packed": embed("out.hdf5", "--packed --all"),
+    "embed --all": embed("out.hdf5", "--all"),
     "embed npz": embed("out.npz", "--top"),
     "embed jsonl": embed("out.jsonl"),
     "score": Case(command("score text.txt --model run --out scores.jsonl --force")),

@@ -250,7 +250,7 @@ def test_targets_that_cannot_be_drawn():
 
 
 @pytest.mark.eager
-@pytest.mark.parametrize("flags", [["--all"], ["--top"], ["--all", "--packed"], ["--packed"]])
+@pytest.mark.parametrize("flags", [["--all"], ["--top"], []])
 def test_vectors_of_bilm_embed(elmo, model, tmp_path, flags):
     text, out = tmp_path / "text.txt", str(tmp_path / "v.hdf5")
     text.write_text("\n".join(LINES) + "\n", encoding="utf-8")

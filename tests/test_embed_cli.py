@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import pytest
 from bilm import InputError, dump_token_embeddings
 from bilm.cli import main
 from bilm.vectors.embedding import FORMATS
-from bilm.vectors.vector_files import Keys, PackedVectors
+from bilm.vectors.vector_files import Keys
 from tests import oracle
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, read
@@ -78,95 +77,6 @@ def test_values_too_large_for_float16(place, capsys):
         arguments = ["embed", "text.txt", out, "--model=elmo", "--layer=0", "--dtype=float16"]
         error = input_error(arguments, capsys)
         assert re.search(r"values of float16 are at most 65504, and a vector has 700\d\d", error)
-
-
-@pytest.mark.parametrize("layers", ["--all", "--top"])
-@pytest.mark.parametrize("ending", ["hdf5", "npz"])
-def test_packed(place, layers, ending):
-    assert main(["embed", "text.txt", f"p.{ending}", "--model=elmo", layers, "--packed"]) == 0
-    if ending == "npz":
-        packed = np.load("p.npz")
-        vectors, offsets = packed["vectors"], packed["offsets"]
-        assert packed["lines"].tolist() == [0, 1, 2, 3, 4, 5]
-        assert offsets.tolist() == [0, 6, 6, 8, 14, 17, 18]
-        text, places = packed["text"].tobytes(), packed["text_offsets"]
-        assert [text[a:b].decode() for a, b in itertools.pairwise(places)] == [
-            line.strip() for line in LINES
-        ]
-        found = [vectors[a:b] for a, b in itertools.pairwise(offsets)]
-        found = [np.moveaxis(x, 0, -2) for x in found]
-    else:
-        with PackedVectors("p.hdf5") as reader:
-            assert len(reader) == 6
-            found = list(reader)
-            np.testing.assert_array_equal(reader[-1], found[5])
-            assert (reader.line(4), reader.text(4)) == (4, "猫 / dog")
-    for actual, wanted in zip(found, place.expected, strict=True):
-        np.testing.assert_allclose(actual, wanted if layers == "--all" else wanted[2], atol=1e-6)
-
-
-def test_packed_and_pooled_without_text(place):
-    embed("--packed", "--pooling", "max", "--all", "--forget-sentences")
-    with PackedVectors("out.hdf5") as reader:
-        assert reader.vectors.shape == (6, 3, 16)
-        assert reader[5].shape == (3, 16)
-        np.testing.assert_allclose(reader[5], place.expected[5][:, 0], atol=1e-6)
-        for name in ("text", "key"):
-            with pytest.raises(InputError, match=f"out.hdf5: the file was written without {name}"):
-                getattr(reader, name)(0)
-
-
-def test_a_packed_file_is_expected(place):
-    embed()
-    expected = "a packed HDF5 file must have vectors, offsets and lines"
-    with pytest.raises(InputError, match=f"out.hdf5: {expected}, as `bilm embed --packed`"):
-        PackedVectors("out.hdf5")
-    with pytest.raises(InputError, match=r"text\.txt: not an HDF5 file"):
-        PackedVectors("text.txt")
-
-
-PACKED = {
-    "vectors": np.zeros((5, 4), np.float32),
-    "offsets": np.array([0, 2, 5]),
-    "lines": np.array([0, 1]),
-    "text": np.frombuffer(b"a bc d \xff", np.uint8),
-    "text_offsets": np.array([0, 3, 8]),
-}
-
-
-def test_a_sentence_of_a_packed_file_that_is_not_utf_8(tmp_path):
-    path = tmp_path / "p.hdf5"
-    with h5py.File(path, "w") as file:
-        for key, array in PACKED.items():
-            file[key] = array
-    with PackedVectors(path) as packed:
-        assert (packed.text(0), packed[1].shape) == ("a b", (3, 4))
-        with pytest.raises(InputError, match=r"p\.hdf5: not an HDF5 file, or damaged: utf-8"):
-            packed.text(1)
-        for wrong in (packed.text, packed.line, packed.__getitem__):
-            with pytest.raises(IndexError, match="index out of range"):
-                wrong(2)
-
-
-def test_a_packed_file_that_is_damaged_where_a_sentence_is(tmp_path):
-    path = tmp_path / "p.hdf5"
-    vectors = np.random.default_rng(1).normal(size=(500, 4)).astype(np.float32)
-    with h5py.File(path, "w") as file:
-        for key, array in (PACKED | {"offsets": np.array([0, 2, 500])}).items():
-            file[key] = array if key != "vectors" else 0
-        del file["vectors"]
-        file.create_dataset("vectors", data=vectors, chunks=(250, 4), compression="gzip")
-        place = file["vectors"].id.get_chunk_info(1).byte_offset + 100
-    with open(path, "r+b") as file:
-        file.seek(place)
-        file.write(bytes(500))
-    with PackedVectors(path) as packed:
-        np.testing.assert_array_equal(packed[0], vectors[:2])
-        with pytest.raises(InputError, match=r"p\.hdf5: not an HDF5 file, or damaged: "):
-            packed[1]
-        for wrong in ("a", None, 0.5):
-            with pytest.raises(TypeError, match="indices must be integers"):
-                packed[wrong]
 
 
 def test_npz(place):
@@ -235,8 +145,6 @@ def test_npz_to_a_pipe(place, monkeypatch):
         (["--model=m", "--top", "--all"], "--all: not allowed with argument --top"),
         (["--model=m", "--shard=0/2"], "must be I/N with I from 1 to N, such as 2/4, got '0/2'"),
         (["--model=m", "--resume", "--force"], "resume continues, force starts over"),
-        (["--model=m", "--packed", "--format=jsonl"], "packed is for hdf5 and npz, not jsonl"),
-        (["--model=m", "--packed", "--use-sentence-keys"], "packed has no keys"),
     ],
 )
 def test_flags_that_do_not_go_together(arguments, message, capsys):
@@ -246,8 +154,7 @@ def test_flags_that_do_not_go_together(arguments, message, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format=hdf5"], "a stream takes jsonl, or npz without packed"),
-        (["--format=npz", "--packed"], "a stream takes jsonl, or npz without packed"),
+        (["--format=hdf5"], "a stream takes npz or jsonl, not hdf5"),
         (["--resume"], "resume continues a file; the output is a stream"),
     ],
 )

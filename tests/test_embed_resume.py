@@ -15,14 +15,7 @@ from bilm.cli import main
 from bilm.data.sentences import Sentence
 from bilm.vectors.arrow import write_parquet
 from bilm.vectors.job_pieces import JobPieces
-from bilm.vectors.vector_files import (
-    PackedVectors,
-    write_hdf5,
-    write_jsonl,
-    write_npz,
-    write_packed_hdf5,
-    write_packed_npz,
-)
+from bilm.vectors.vector_files import write_hdf5, write_jsonl, write_npz
 from tests.command_line import input_error
 from tests.compare import close
 from tests.embedded_text import LINES, embed, read, write_lines
@@ -120,7 +113,7 @@ def test_resume_after_kill_9(tmp_path):
     lines = [f"{n} a dog sees the cat and finds {n + 1} ." for n in range(n_lines)]
     write_lines(lines, tmp_path / "text.txt")
     command = ["embed", str(tmp_path / "text.txt"), str(tmp_path / "out.hdf5"), "--model",
-               str(folder), "--resume", "--packed", "--all"]  # fmt: skip
+               str(folder), "--resume", "--all"]  # fmt: skip
     partial = tmp_path / "out.hdf5.partial"
     process = start_bilm(command)
     wait_for(lambda: list(partial.glob("pieces-*/000001.hdf5")), process)
@@ -137,11 +130,11 @@ def test_resume_after_kill_9(tmp_path):
     assert process.returncode == 0
     assert f"{n_saved:,} sentences are taken over from the interrupted job" in said
     model = ELMo.from_pretrained(folder)
-    with PackedVectors(tmp_path / "out.hdf5") as packed:
-        assert [packed.line(k) for k in range(len(packed))] == list(range(n_lines))
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        index = json.loads(file["sentence_to_index"][0])
+        assert index == {line: str(k) for k, line in enumerate(lines)} and len(file) == n_lines + 1
         for k in (0, n_saved - 1, n_saved, n_saved + 1, n_lines // 2, n_lines - 1):
-            assert packed.text(k) == lines[k]
-            close(packed[k], model.encode([lines[k]], "all")[0])
+            close(file[str(k)][()], model.encode([lines[k]], "all")[0])
     os.remove(tmp_path / "out.hdf5")  # 177 MB
 
 
@@ -167,23 +160,16 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
         pieces.save()
     assert kept == [False, False, True, False]
     assert [isinstance(e.vectors, h5py.Dataset) for e in pieces] == kept
-    write_packed_hdf5(tmp_path / "packed.hdf5", pieces, with_text=False)
     write_hdf5(tmp_path / "o.hdf5", pieces, with_index=False)
     with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
         write_npz(npz, pieces, with_index=False)
         write_jsonl(lines, pieces)
-    with open(tmp_path / "packed.npz", "wb") as npz:
-        write_packed_npz(npz, pieces)
     arrays, lines = read(tmp_path / "o.hdf5")[0], (tmp_path / "o.jsonl").read_text("utf-8")
-    packed_npz, npz = np.load(tmp_path / "packed.npz"), np.load(tmp_path / "o.npz")
-    with PackedVectors(tmp_path / "packed.hdf5") as packed:
-        for k, vectors in enumerate(expected):
-            start, stop = packed_npz["offsets"][k : k + 2]
-            of_line = json.loads(lines.splitlines()[k])["vectors"]
-            found = [packed[k], arrays[str(k)], npz[str(k)], np.reshape(of_line, vectors.shape),
-                     np.moveaxis(packed_npz["vectors"][start:stop], 0, -2)]  # fmt: skip
-            for of_format in found:
-                np.testing.assert_allclose(of_format, vectors, atol=1e-6 if "32" in dtype else 5e-3)
+    npz = np.load(tmp_path / "o.npz")
+    for k, vectors in enumerate(expected):
+        of_line = json.loads(lines.splitlines()[k])["vectors"]
+        for of_format in (arrays[str(k)], npz[str(k)], np.reshape(of_line, vectors.shape)):
+            np.testing.assert_allclose(of_format, vectors, atol=1e-6 if "32" in dtype else 5e-3)
     parquet = pytest.importorskip("pyarrow.parquet")
     settings = {"shape": shape, "dtype": dtype, "layers": layers, "pooling": None, "model": "m",
                 "precision": "float32"}  # fmt: skip

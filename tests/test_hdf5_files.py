@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm import ELMo, PackedVectors, Predictor
+from bilm import ELMo, Predictor
 from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.files.hdf5 import open_hdf5, read_numbers, read_words, shapes_in
@@ -78,19 +78,6 @@ def test_words_and_softmax_from_another_file(tmp_path, other, reach):
         reach(file, "vocabulary/words", (3,), "S5", other)
     with pytest.raises(InputError, match=OWN):
         Predictor.from_pretrained(model.files)
-
-
-@pytest.mark.parametrize("reach", REACHES)
-@pytest.mark.parametrize("name", ["vectors", "offsets", "text"])
-def test_packed_vectors_from_another_file(tmp_path, other, reach, name):
-    arrays = packed_arrays()
-    taken = arrays.pop(name)
-    with h5py.File(tmp_path / "p.hdf5", "w") as file:
-        for key, value in arrays.items():
-            file[key] = value
-        reach(file, name, taken.shape, taken.dtype, other)
-    with pytest.raises(InputError, match=rf"p\.hdf5: {name} {OWN}"):
-        PackedVectors(tmp_path / "p.hdf5")
 
 
 def test_a_link_within_the_file_is_not_followed(tmp_path):
@@ -168,37 +155,6 @@ def test_words_of_another_type_or_shape(tmp_path, shape, dtype, found):
         open_hdf5(tmp_path / "a.hdf5") as file,
     ):
         read_words(file, "w")
-
-
-def packed_arrays():
-    text = np.frombuffer(b"a bccc", np.uint8)
-    return {
-        "vectors": np.arange(12, dtype=np.float32).reshape(6, 2),
-        "offsets": np.array([0, 2, 6]),
-        "lines": np.array([0, 3]),
-        "text": text,
-        "text_offsets": np.array([0, 3, 6]),
-    }
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"text_offsets": None}, ".* dataset text_offsets is missing"),
-        ({"lines": None}, "a packed HDF5 file must have vectors, offsets and lines, as"),
-        ({"lines": np.arange(9)}, "offsets must be 10 non-decreasing numbers from 0 to 6"),
-        ({"offsets": np.array([0, 4, 2])}, "offsets must be 3 non-decreasing numbers from 0 to 6"),
-        ({"text_offsets": np.array([0, 3, 99])}, "text_offsets must be 3 non-decreasing numbers"),
-        ({"vectors": np.array([[b"a"]] * 6)}, "vectors must hold floating-point numbers"),
-    ],
-)
-def test_packed_files_whose_parts_do_not_fit(tmp_path, changes, message):
-    with h5py.File(tmp_path / "p.hdf5", "w") as file:
-        for name, value in (packed_arrays() | changes).items():
-            if value is not None:
-                file[name] = value
-    with pytest.raises(InputError, match=rf"p\.hdf5: {message}"):
-        PackedVectors(tmp_path / "p.hdf5")
 
 
 def test_dictionaries_from_another_file(tmp_path, other):

@@ -34,7 +34,6 @@ two_cpus = pytest.mark.skipif(n_processors() < 2, reason="with one CPU a worker 
         (["--workers", "2"], "--workers goes with --engine ray"),
         (["--part_mb", "2"], "--part_mb goes with --engine ray"),
         (["--engine", "ray"], "--engine ray needs --workers"),
-        ([*ENGINE, "--packed"], "--packed does not go with --engine"),
         ([*ENGINE, "--format", "npz"], "--engine writes Parquet, not npz"),
         ([*ENGINE, "--shard", "1/2"], "--shard does not go with --engine, which divides the text"),
     ],

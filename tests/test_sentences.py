@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm import InputError, PackedVectors, embed_file, read_fasta
+from bilm import InputError, embed_file, read_fasta
 from bilm.data.sentences import Sentence, is_fasta, read_sentences
 from bilm.vectors.embedding import ArgumentsError, EmbeddingJob
 from tests.command_line import input_error, usage_error
@@ -91,12 +91,11 @@ def test_proteins_as_seqvec_writes_them(place):
             assert file[key].attrs["original_id"] == key
 
 
-@pytest.mark.parametrize("ending", ["hdf5", "npz", "jsonl", "packed"])
+@pytest.mark.parametrize("ending", ["hdf5", "npz", "jsonl"])
 def test_means_of_proteins_in_every_format(place, ending):
     write_fasta()
-    settings = {"packed": True, "format": "hdf5"} if ending == "packed" else {}
     out = f"out.{ending}"
-    done = embed_file("proteins.fasta", out, place.model, layers="sum", pooling="mean", **settings)
+    done = embed_file("proteins.fasta", out, place.model, layers="sum", pooling="mean")
     assert done.n_sentences == 3
     of_layers = place.model.encode([tokens for _, tokens in PROTEINS], "all", "mean")
     expected = {
@@ -106,13 +105,10 @@ def test_means_of_proteins_in_every_format(place, ending):
         found = read(out)[0]
     elif ending == "npz":
         found = dict(np.load(out))
-    elif ending == "jsonl":
+    else:
         lines = [json.loads(line) for line in Path(out).read_text("utf-8").splitlines()]
         found = {line["key"]: np.array(line["vectors"]) for line in lines}
         assert [line["line"] for line in lines] == [0, 1, 2]
-    else:
-        with PackedVectors(out) as packed:
-            found = {packed.key(k): packed[k] for k in range(len(packed))}
     assert found.keys() == expected.keys()
     for key, vectors in expected.items():
         assert found[key].shape == (16,)
@@ -209,12 +205,11 @@ def test_arguments_that_do_not_go_together(capsys):
 NUL = b"They saw it .\na\0b c\nHello there\n\tA\\n fourth\x1c one \x85\n"
 
 
-@pytest.mark.parametrize("ending", ["hdf5", "npz", "jsonl", "packed"])
+@pytest.mark.parametrize("ending", ["hdf5", "npz", "jsonl"])
 def test_nul_in_a_text(place, ending):
     Path("text.txt").write_bytes(NUL.replace(b"\x85", "\x85".encode()))
     texts = [line.strip() for line in Path("text.txt").read_text("utf-8").split("\n")[:-1]]
-    settings = {"packed": True, "format": "hdf5"} if ending == "packed" else {}
-    embed_file("text.txt", f"o.{ending}", place.model, **settings)
+    embed_file("text.txt", f"o.{ending}", place.model)
     if ending == "hdf5":
         arrays, index = read("o.hdf5")
         assert index == {text: str(k) for k, text in enumerate(texts)}
@@ -223,14 +218,10 @@ def test_nul_in_a_text(place, ending):
         file = np.load("o.npz")
         assert json.loads(str(file["sentence_to_index"][0]))[texts[1]] == "1"
         found = [file[str(k)] for k in range(4)]
-    elif ending == "jsonl":
+    else:
         lines = [json.loads(line) for line in Path("o.jsonl").read_text("utf-8").split("\n")[:-1]]
         assert [line["tokens"] for line in lines] == [text.split() for text in texts]
         found = [np.array(line["vectors"]) for line in lines]
-    else:
-        with PackedVectors("o.packed") as packed:
-            assert [packed.text(k) for k in range(len(packed))] == texts
-            found = list(packed)
     for vectors, expected in zip(found, place.model.encode(texts), strict=True):
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
 

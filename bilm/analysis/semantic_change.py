@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -32,7 +31,6 @@ from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, own_dataset
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
-from bilm.vectors.vector_files import PackedVectors
 
 OLD, NEW = "old", "new"
 _TAG = re.compile(r"(.+)(_[^\W_]+)")  # attack_nn
@@ -164,19 +162,15 @@ def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
 
 def _line_vectors(path: PathLike, lines: Iterable[int]) -> Iterator[np.ndarray]:
     """The vectors of lines of a text, from a file of `bilm embed`: a matrix, or one per layer."""
-    with ExitStack() as stack:
-        file = stack.enter_context(open_hdf5(path, "file of vectors"))
-        packed = stack.enter_context(PackedVectors(path)) if "offsets" in file else None
-        index = {} if packed is None else {packed.line(k): k for k in range(len(packed))}
+    with open_hdf5(path, "file of vectors") as file:
         for line in lines:
             try:
-                found = own_dataset(file, str(line))[()] if packed is None else packed[index[line]]
+                yield np.asarray(own_dataset(file, str(line))[()])
             except KeyError:
                 raise InputError(
                     f"{path}: must have vectors of line {line + 1} of the text, under the 0-based "
                     "line number as key."
                 ) from None
-            yield np.asarray(found)
 
 
 def save_uses(path: PathLike, occurrences: Occurrences, targets: Iterable[str]) -> None:

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, files, required=True)
     text_command.add_elmo(parser)
     group = parser.add_argument_group("vectors of `bilm embed`, instead of a model")
-    what = "HDF5 or packed HDF5 with the vectors of"
+    what = "HDF5 with the vectors of"
     flags.add(group, {"--old_vectors FILE": f"{what} OLD", "--new_vectors FILE": f"{what} NEW"})
     group = parser.add_argument_group("occurrences")
     word_command.add_layer(group, "layer number, top or average (default: top)", "top", "average")

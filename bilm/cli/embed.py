@@ -6,7 +6,6 @@ chooses the format:
 
   bilm embed text.txt vectors.hdf5 --model elmo --all       as `allennlp elmo` writes them
   bilm embed text.txt vectors.npz --model elmo --average    for numpy.load
-  bilm embed text.txt vectors.hdf5 --model elmo --packed    few arrays, for very many sentences
   bilm embed text.txt vectors.parquet --model elmo --top    one row per sentence, for data frames
   bilm embed proteins.fasta p.h5 --model seqvec --layers sum    as SeqVec writes them
   bilm embed - - --model elmo --top < text.txt              JSON lines, on standard output
@@ -57,11 +56,10 @@ _VECTORS = {
 _FILE = {
     "--format hdf5|npz|jsonl|parquet": "format of OUT (default: by its ending, otherwise hdf5; "
     "standard output: jsonl)",
-    "--packed": "one array of all vectors, and the offset of each sentence",
     "--ids FILE": "keys of the sentences, one per line, instead of line numbers",
     "--use_sentence_keys": "the sentence is the key, not its line number; a repeated sentence is "
     "computed and written once, an empty line not at all",
-    "--forget_sentences": "leave out sentence_to_index (with --packed and in Parquet: the text)",
+    "--forget_sentences": "leave out sentence_to_index (in Parquet: the text)",
     "--force": "overwrite OUT and discard an interrupted job",
 }
 _JOB = {
@@ -136,7 +134,7 @@ def _embed(args: argparse.Namespace) -> int:
             sys.stdout.buffer if args.output == STANDARD else args.output,
             sentence_keys=args.use_sentence_keys,
             with_text=not args.forget_sentences,
-            **flags.given(args, "layers", "pooling", "dtype", "format", "packed", "ids", "shard"),
+            **flags.given(args, "layers", "pooling", "dtype", "format", "ids", "shard"),
             **flags.given(args, "batch_size", "resume", "force"),
         )
     except ArgumentsError as error:
@@ -197,7 +195,7 @@ def _embed_on_ray(args: argparse.Namespace) -> int:
 def _require_flags_for_ray(args: argparse.Namespace) -> None:
     from bilm.data.sentences import is_fasta
 
-    for flag in ("packed", "use_sentence_keys", "forget_sentences", "ids"):
+    for flag in ("use_sentence_keys", "forget_sentences", "ids"):
         if getattr(args, flag):
             flags.usage_error(args, f"--{flag} does not go with --engine")
     for is_broken, rule in (

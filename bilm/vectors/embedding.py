@@ -33,14 +33,13 @@ if TYPE_CHECKING:
 class Format(NamedTuple):
     """What a format of a file of vectors can do."""
 
-    packed: bool = False  # it also has a packed layout
-    stream: bool = False  # it can be written to a stream, unless it is packed
+    stream: bool = False  # it can be written to a stream
     keys: bool = True  # a sentence can be its own key
 
 
 FORMATS = {
-    "hdf5": Format(packed=True),
-    "npz": Format(packed=True, stream=True),
+    "hdf5": Format(),
+    "npz": Format(stream=True),
     "jsonl": Format(stream=True),
     "parquet": Format(keys=False),
 }
@@ -84,12 +83,10 @@ class EmbeddingJob:
         dtype: "float32" or "float16".
         format: one of `FORMATS`; None: chosen by the ending of OUT, otherwise HDF5; JSON lines for
             a stream.
-        packed: few arrays instead of one per sentence; HDF5 and .npz only.
         ids: file with one key per line for the sentences; None: line numbers are the keys.
         sentence_keys: the sentence is its own key. A repeated sentence is computed and written
             once, an empty line not at all.
-        with_text: write the sentences as well: `sentence_to_index`, or in packed and Parquet
-            files the text.
+        with_text: write the sentences as well: `sentence_to_index`, or in Parquet the text.
         shard: (i, n): only the lines i, i + n, ... of 1, 2, ..., for n jobs that share a text.
         batch_size: most sentences computed together; None: chosen for speed.
         resume: continue an interrupted job if there is one; if OUT exists, do nothing.
@@ -111,7 +108,6 @@ class EmbeddingJob:
     pooling: str | None = None
     dtype: str = "float32"
     format: str | None = None
-    packed: bool = False
     ids: PathLike | None = None
     sentence_keys: bool = False
     with_text: bool = True
@@ -150,26 +146,15 @@ class EmbeddingJob:
         require(one_of(tuple(FORMATS)), format=kind)
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
-        packed, by_sentence, stream = self.packed, self.sentence_keys, self.is_stream
-        packable = [name for name, its in FORMATS.items() if its.packed]
+        by_sentence, stream = self.sentence_keys, self.is_stream
         streams = [name for name, its in FORMATS.items() if its.stream]
-        always = [name for name in streams if name not in packable]
-        unpacked = [name for name in streams if name in packable]
         for is_broken, rule in (
-            (
-                packed and kind not in packable,
-                f"packed is for {' and '.join(packable)}, not {kind}",
-            ),
-            (packed and by_sentence, "packed has no keys, so no sentence_keys"),
             (by_sentence and not FORMATS[kind].keys, f"{kind} has no keys, so no sentence_keys"),
             (by_sentence and self.has_ids, "sentence_keys does not go with ids or FASTA"),
             (self.ids is not None and self.is_fasta, "ids does not go with FASTA, which has ids"),
             (self.resume and self.force, "resume continues, force starts over: choose one"),
             (stream and self.resume, "resume continues a file; the output is a stream"),
-            (
-                stream and (packed or kind not in streams),
-                f"a stream takes {', '.join(always)}, or {', '.join(unpacked)} without packed",
-            ),
+            (stream and kind not in streams, f"a stream takes {' or '.join(streams)}, not {kind}"),
         ):
             if is_broken:
                 raise ArgumentsError(rule)
@@ -252,9 +237,6 @@ class EmbeddingJob:
                 files.write_jsonl(file, embedded)
         elif self.kind == "parquet":
             write_parquet(out, embedded, settings, with_text=with_text, with_keys=has_ids)
-        elif self.packed:
-            write = files.write_packed_npz if self.kind == "npz" else files.write_packed_hdf5
-            write(out, embedded, with_text=with_text)
         elif self.kind == "npz":
             files.write_npz(out, embedded, with_index=with_index)
         elif self.kind == "hdf5":
@@ -290,7 +272,7 @@ class EmbeddingJob:
         """The sentences of this shard, in order, after checking their keys. If the sentence is the
         key, repeated and empty lines are skipped, and counted in `left_out`."""
         i, n = self.shard
-        keys = vector_files.Keys(paths=self.kind == "hdf5" and not self.packed)
+        keys = vector_files.Keys(paths=self.kind == "hdf5")
         left_out.clear()
         for sentence in self._with_keys():
             is_ours, place = sentence.number % n == i - 1, self._place(sentence)

@@ -171,11 +171,6 @@ class JobPieces:
         for sentences, _ in self._pieces():
             yield from sentences
 
-    def blocks(self) -> Iterator[np.ndarray]:
-        """The saved vectors, some megabytes at a time: (..., rows, dim)."""
-        for _, vectors in self._pieces():
-            yield from slabs(vectors)
-
     def __iter__(self) -> Iterator[EmbeddedSentence]:
         """The saved sentences with their vectors. A dataset is open until the next one."""
         for sentences, vectors in self._pieces():
