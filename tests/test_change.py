@@ -13,12 +13,12 @@ from scipy.spatial.distance import cdist, jensenshannon
 from bilm import ELMo
 from bilm.analysis import Change, Occurrences, measure_change, sample_targets
 from bilm.analysis.change_page import write_change_page
+from bilm.analysis.occurrences import forms_of
 from bilm.analysis.semantic_change import (
     agreement,
     cluster_uses,
     distances,
     embedded_occurrences,
-    forms_of,
     read_gold,
     read_targets,
     save_uses,
@@ -235,6 +235,10 @@ def test_targets_with_a_part_of_speech():
     assert sample.counts == {"attack_nn": 2, "tree_nn": 0}
     plain = sample_targets(["they attack", "the Attack_of it"], ["attack_nn"], lemma_pos=True)
     assert drawn(plain) == [("attack_nn", "they [attack]")]
+    upper = sample_targets(["They_PRP Attack_NN", "._. attack_VB"], ["attack_Nn"], lemma_pos=True)
+    assert drawn(upper) == [("attack_Nn", "They [Attack]")]
+    case = sample_targets(["a_DT attack_NN"], ["attack_nn"], lemma_pos=True, match_case=True)
+    assert drawn(case) == [("attack_nn", "a [attack]")]
     exact = sample_targets(tagged, ["attack_nn"])
     assert drawn(exact)[0] == ("attack_nn", "they attack the [attack_nn]")
 

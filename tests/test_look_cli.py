@@ -261,13 +261,43 @@ def test_typical_words_are_substitutes_where_the_model_has_them(place, capsys):
     assert [cluster["words"] for cluster in none["clusters"]] == [[], []]
 
 
-def test_several_words_and_forms(place, capsys):
-    arguments = ["senses", "cat+dog", "house", *SENSES[2:], "--format", "json"]
-    both, house = json_lines(run(capsys, *arguments).out)
-    assert (both["word"], house["word"]) == ("cat+dog", "house")
+TARGETS = {"cat+dog": ["cat", "dog"], "cat+ship": ["cat"]}  # "ship" does not occur
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_is_all_its_forms_in_every_command(place, capsys, target):
     text = " ".join(lines_of_text()).split()
-    assert both["occurrences"] == text.count("cat") + text.count("dog")
-    assert house["occurrences"] == text.count("house")
+    n = sum(map(text.count, TARGETS[target]))
+    both, house = json_lines(run(capsys, "senses", target, "house", *SENSES[2:],
+                                 "--format", "json", "--occurrences", "kept.npz").out)  # fmt: skip
+    assert (both["word"], both["occurrences"]) == (target, n)
+    assert (house["word"], house["occurrences"]) == ("house", text.count("house"))
+    query = QUERY.replace("cat", target)
+    for source in (["--occurrences", "kept.npz"], ["--text", "text.txt"]):
+        printed = run(capsys, "neighbours", query, "--model", "bare", *source, "--n", "999",
+                      "--layer", "1", "--format", "json").out  # fmt: skip
+        (found,) = json_lines(printed)
+        assert (found["word"], found["occurrences"]) == (target, n)
+        near = {c["sentence"][c["position"]] for c in found["layers"][0]["same_word"]}
+        assert near == set(TARGETS[target])
+    # Drawn as a single word, also where the file of occurrences alone is named.
+    run(capsys, "project", target, *SENSES[2:], "--colour", "word", "--out", "p.svg")
+    assert f">{target} ({n})<" in Path("p.svg").read_text("utf-8")
+    run(capsys, "project", "--occurrences", "kept.npz", "--colour", "word", "--out", "k.svg")
+    assert f">{target} ({n})<" in Path("k.svg").read_text("utf-8")
+    with_forms, plain = (
+        run(capsys, "compare", q, "a [house]", "--model", "bare", "--format", "json").out
+        for q in (query, QUERY)
+    )
+    assert with_forms == plain
+    Path("words.txt").write_text(f"{target}\n", encoding="utf-8")
+    change = ["change", "text.txt", "text.txt", "--targets", "words.txt", "--model", "bare"]
+    run(capsys, *change, "--out", "change.tsv")
+    row = Path("change.tsv").read_text("utf-8").splitlines()[1].split("\t")
+    assert row[:3] == [target, str(n), str(n)]
+    report = run(capsys, "report", "text.txt", "--model", "bare", "--words", target).out
+    assert "Words in context" in report and any(f"[{form}]" in report for form in TARGETS[target])
 
 
 def test_a_word_that_occurs_once_is_one_group(place, capsys):

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from bilm import ELMo, InputError
-from bilm.analysis import Occurrences, Sample, parse_query, read_labelled_uses, sample_uses
+from bilm.analysis import (
+    Occurrences,
+    Sample,
+    parse_query,
+    read_labelled_uses,
+    sample_targets,
+    sample_uses,
+)
 from tests.hand_made import two_senses
 from tests.small_models import write_small_model
 
@@ -133,6 +140,25 @@ def test_lists_of_tokens_are_drawn_from_as_lines_are():
 
 def test_words_named_twice_are_drawn_once():
     assert len(sample_uses(TEXT, ["bank", "Bank", "bank"])) == 5
+
+
+@pytest.mark.parametrize("draw", [sample_uses, sample_targets])
+def test_forms_of_a_target_are_drawn_in_proportion(draw):
+    """60 of 6,000 occurrences are "banks": 500 drawn ones have 5, within four deviations."""
+    lines = ["a banks" if k % 100 == 0 else "the bank" for k in range(6000)]
+    sample = draw(lines, ["bank+banks+banked"], max_occurrences=500)
+    n_plural = sum(sample.word(k) == "banks" for k in range(len(sample)))
+    assert len(sample) == 500 and sample.counts == {"bank+banks+banked": 6000}
+    assert 0 < n_plural < 5 + 4 * np.sqrt(5)
+
+
+def test_targets_that_share_a_form():
+    sample = sample_uses(TEXT, ["bank", "bank+spring"])
+    assert sample.counts == {"bank": 5, "bank+spring": 7}
+    assert Counter(sample.names) == {"bank": 5, "bank+spring": 7}
+    assert len(sample.of_targets(["spring"])) == 2
+    with pytest.raises(InputError, match="'gone'"):
+        sample.of_targets(["spring", "gone"])
 
 
 def test_all_words_without_numbers_and_marks():

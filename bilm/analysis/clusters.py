@@ -248,7 +248,7 @@ def cluster_names(clusters: Clusters, words: Sequence[ScoredWords], prefix: str 
 def with_clusters(occurrences: Occurrences, *, layer: Layer = _LAYER, seed: int = 0) -> Occurrences:
     """Cluster the occurrences of each word, and name the clusters by nearby words."""
     names = np.full(len(occurrences), "", object)
-    words = indices_by_name(occurrences.words)
+    words = indices_by_name(occurrences.names)
     for word, own in words.items():
         selected = occurrences.select(own)
         clusters = cluster_occurrences(selected, layer=layer, seed=seed)

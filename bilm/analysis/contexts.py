@@ -57,11 +57,15 @@ def nearest_contexts(
 ) -> list[LayerContexts]:
     """The `n` contexts nearest to a query in each layer, from different sentences.
 
+    The query is from `Occurrences.of_query`, as "they [play+plays] cards" for two forms of a word.
+
     The mean of the word's vectors is subtracted first. Occurrences of other words (only with
     `any_word`) are centred separately.
     """
-    same = occurrences.select(occurrences.of(query.word(0), match_case=match_case))
-    other = occurrences.select((occurrences.words != query.words[0]) & any_word)
+    target = query.targets[0] if query.targets else query.word(0)
+    same = occurrences.select(occurrences.of(target, match_case=match_case))
+    others = set(range(len(occurrences))) - {*occurrences.of(target).tolist()}
+    other = occurrences.select(sorted(others) if any_word else [])
 
     def nearest(searched: Occurrences, layer: Layer) -> list[Context]:
         found = searched.neighbours(query, n, layer) if len(searched) else ()

@@ -51,6 +51,20 @@ def indices_by_name(names: Iterable[str]) -> dict[str, np.ndarray]:
     return {name: np.array(indices) for name, indices in found.items()}
 
 
+def forms_of(target: str) -> list[str]:
+    """The forms of a target: `bank+banks` has two; `c++` and `+` have one."""
+    forms = target.split("+")
+    return list(dict.fromkeys(forms)) if all(forms) else [target]
+
+
+def parse_target(text: str) -> tuple[tuple[str, ...], int, str]:
+    """The tokens of a sentence such as "they [play] cards", the position of the marked token, and
+    the target: the sentence of "they [play+plays] cards" has the first form."""
+    tokens, position = parse_query(text)
+    target = tokens[position]
+    return (*tokens[:position], forms_of(target)[0], *tokens[position + 1 :]), position, target
+
+
 def is_word(token: str) -> bool:
     """Whether a token is a word, not a number, punctuation or an identifier."""
     return token.isalpha() and (len(token) > 1 or not token.isascii())
@@ -101,17 +115,36 @@ class WordsInSentences:
         """The words in lower case: object array (n,) of str."""
         return np.array([self.word(k).lower() for k in range(len(self))], object)
 
-    def of(self, word: str, *, match_case: bool = False) -> np.ndarray:
-        """The occurrences of a word, by default in any case: int64, ascending."""
-        found = np.flatnonzero(self.words == word.lower())
-        return found[[self.word(int(k)) == word for k in found]] if match_case else found
+    @cached_property
+    def names(self) -> np.ndarray:
+        """The target of each occurrence, or without targets the word in lower case: object array
+        (n,) of str."""
+        targets = getattr(self, "targets", None)
+        return self.words if targets is None else np.array(targets, object)
+
+    def of(self, target: str, *, match_case: bool = False) -> np.ndarray:
+        """The occurrences of a word or of all forms of a target such as `bank+banks`, by default
+        in any case: int64, ascending."""
+        forms = forms_of(target if match_case else target.lower())
+        words = map(self.word, range(len(self))) if match_case else self.words
+        return np.flatnonzero([word in forms for word in words])
+
+    def of_targets(self: _Words, targets: Sequence[str], *, match_case: bool = False) -> _Words:
+        """The occurrences of targets, each with its target; every target must occur."""
+        found = [(int(k), t) for t in targets for k in self.of(t, match_case=match_case)]
+        names = [target for _, target in found]
+        if missing := [repr(target) for target in targets if target not in names]:
+            raise InputError(f"must have an occurrence of {', '.join(missing)}.")
+        rows = sorted(range(len(found)), key=lambda k: found[k][0])
+        chosen: Any = self.select([found[k][0] for k in rows])
+        return replace(chosen, targets=[names[k] for k in rows])
 
     def select(self: _Words, chosen: np.ndarray | Sequence[int]) -> _Words:
         """Some of the occurrences: indices in any order, or a mask (n,)."""
         rows = np.asarray(chosen)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
         parallel: dict[str, Any] = {}
-        for name in ("positions", "vectors", "labels", "clusters"):
+        for name in ("positions", "vectors", "labels", "clusters", "targets"):
             values = getattr(self, name, None)
             if isinstance(values, np.ndarray):
                 parallel[name] = values[rows]
@@ -146,9 +179,10 @@ class Sample(WordsInSentences):
     """Occurrences of words drawn from a text, without vectors; sentence indices ascend."""
 
     labels: Sequence[str] | None = None  # of each occurrence, such as its sense
-    # Occurrences of each requested word in the text, under "" if all words were requested.
+    # Occurrences of each target in the text, under "" if all words were requested.
     counts: dict[str, int] = field(default_factory=dict)
     lines: Sequence[int] = ()  # 0-based line of each sentence in the text; empty if unknown
+    targets: Sequence[str] | None = None  # of each occurrence; None: its word
 
     def by_sentence(self) -> list[np.ndarray]:
         """The token indices of the occurrences in each sentence."""
@@ -181,21 +215,25 @@ class Reservoir:
 
 def draw_uses(
     sentences: Iterable[str | Sentence],
-    forms: Iterable[tuple[str, Iterable[str]]],
+    targets: Iterable[tuple[str, Iterable[str]]],
     name_of: Callable[[str], str | None],
     max_occurrences: int,
     seed: int,
 ) -> list[Reservoir]:
-    """Draw occurrences of (word, names of its forms); `name_of` returns the name of a token.
+    """Draw occurrences of each target from those of all its forms together.
 
-    The draw of a word depends on the word and the seed only.
+    Args:
+        targets: pairs (target, names of its forms).
+        name_of: returns the name of a token.
+
+    The draw for a target depends on the target and the seed only.
     """
     require(integer(), max_occurrences=max_occurrences)
     require(SENTENCES, sentences=sentences)
     drawn = []
     wanted: defaultdict[str | None, list[Reservoir]] = defaultdict(list)
-    for word, names in forms:
-        drawn.append(Reservoir(max_occurrences, f"{seed} {word}"))
+    for target, names in targets:
+        drawn.append(Reservoir(max_occurrences, f"{seed} {target}"))
         for name in dict.fromkeys(names):
             wanted[name].append(drawn[-1])
     for number, tokens in read_stream(sentences, with_ids=False):
@@ -205,8 +243,8 @@ def draw_uses(
     return drawn
 
 
-def sample_of(reservoirs: Mapping[str, Reservoir], *, labelled: bool = False) -> Sample:
-    """The occurrences in named reservoirs; if `labelled`, the names become the labels."""
+def sample_of(reservoirs: Mapping[str, Reservoir]) -> Sample:
+    """The occurrences in the reservoirs of targets; under "" they have no target."""
     uses = sorted((*use[:2], name) for name, own in reservoirs.items() for use in own.uses)
     texts = {number: tokens for own in reservoirs.values() for number, _, tokens in own.uses}
     lines = sorted(texts)
@@ -214,9 +252,9 @@ def sample_of(reservoirs: Mapping[str, Reservoir], *, labelled: bool = False) ->
     return Sample(
         [tuple(texts[number]) for number in lines],
         np.array([(index[number], k) for number, k, _ in uses], np.int64).reshape(-1, 2),
-        [name for _, _, name in uses] if labelled else None,
-        {name: reservoir.n_offered for name, reservoir in reservoirs.items()},
-        lines,
+        counts={name: reservoir.n_offered for name, reservoir in reservoirs.items()},
+        lines=lines,
+        targets=None if "" in reservoirs else [name for _, _, name in uses],
     )
 
 
@@ -232,14 +270,15 @@ def sample_uses(
 
     Args:
         sentences: lists of tokens, or text that is split on white space.
-        words: words to look for; the draw for one word does not depend on the others. None draws
-            from all words of the text, without numbers and punctuation.
-        max_occurrences: size of the sample for each word, or for all words together if `words` is
-            None.
+        words: words to look for; `bank+banks` is one target with two forms, of which one may be
+            missing. The draw for one target does not depend on the others. None draws from all
+            words of the text, without numbers and punctuation.
+        max_occurrences: size of the sample for each target, or for all words together if `words`
+            is None.
         match_case: distinguish apple from Apple.
 
     Raises:
-        InputError: `words` is empty, or a word does not occur.
+        InputError: `words` is empty, or a target does not occur.
     """
     fold: Callable[[str], str] = str if match_case else str.lower
     name_of: Callable[[str], str | None] = fold
@@ -250,7 +289,7 @@ def sample_uses(
         names = list(dict.fromkeys(map(fold, words)))
     if not names:
         raise InputError("words must name at least one word.")
-    forms = [(name, [name]) for name in names]
+    forms = [(name, forms_of(name)) for name in names]
     drawn = draw_uses(sentences, forms, name_of, max_occurrences, seed)
     sample = sample_of(dict(zip(names, drawn, strict=True)))
     if missing := [repr(name) if name else "a word" for name in names if not sample.counts[name]]:
@@ -306,6 +345,7 @@ class Occurrences(WordsInSentences):
     # (size of the sample), and "layer" and "context" if they were given to `encoded`.
     about: dict[str, Any] = field(default_factory=dict)
     clusters: Sequence[str] | None = None  # names, or ""; None before `bilm senses`
+    targets: Sequence[str] | None = None  # of each occurrence; None: its word
 
     @property
     def n_layers(self) -> int:
@@ -356,7 +396,8 @@ class Occurrences(WordsInSentences):
                 )
             done = len(earlier)
             vectors[:done] = earlier.vectors
-        made = cls(sample.sentences, sample.positions, vectors, sample.labels, about)
+        given = {"labels": sample.labels, "targets": sample.targets}
+        made = cls(sample.sentences, sample.positions, vectors, about=about, **given)
         first = int(sample.positions[done, 0]) if done < len(sample) else len(sample.sentences)
         try:
             for found in _sentence_vectors(elmo, sample, first, layer, context):
@@ -378,24 +419,34 @@ class Occurrences(WordsInSentences):
 
     @classmethod
     def of_query(cls, elmo: ELMo, text: str) -> Occurrences:
-        """The one marked word of a sentence such as "they [play] cards"; see `parse_query`."""
-        tokens, position = parse_query(text)
-        return cls.encoded(elmo, Sample([tokens], np.array([(0, position)], np.int64)))
+        """The one marked word of a sentence such as "they [play] cards"; see `parse_target`."""
+        tokens, position, target = parse_target(text)
+        targets = None if target == tokens[position] else [target]
+        place = np.array([(0, position)], np.int64)
+        return cls.encoded(elmo, Sample([tokens], place, targets=targets))
 
     def layer_number(self, layer: Layer) -> int | None:
-        """The number of a layer given as a number or "top"; None for "average"."""
+        """The number of a layer given as a number or "top", which is not the layer that `context`
+        adds; None for "average"."""
         if layer == "average":
             return None
         most = self.n_layers - 1
-        number = most if layer == "top" else layer
+        number = most - self.has_context if layer == "top" else layer
         is_layer = Rule(f"'top', 'average' or a number from 0 to {most}", integer(0, most).holds)
         require(is_layer, layer=number)
         return int(number)
 
+    @property
+    def has_context(self) -> bool:
+        """Whether the last layer is the context; see `encoded`."""
+        return bool(self.about.get("context"))
+
     def layer(self, layer: Layer) -> np.ndarray:
-        """The vectors of a layer, or the mean of all layers: float32 (n, dim)."""
+        """The vectors of a layer, or the mean of all layers but the context: float32 (n, dim)."""
         number = self.layer_number(layer)
-        return self.vectors.mean(axis=1) if number is None else self.vectors[:, number]
+        if number is not None:
+            return self.vectors[:, number]
+        return self.vectors[:, : self.n_layers - self.has_context].mean(axis=1)
 
     def directions(self, layer: Layer = "top", of: Occurrences | None = None) -> np.ndarray:
         """The vectors of a layer minus their mean, scaled to length 1: float32 (n, dim).
@@ -424,13 +475,15 @@ class Occurrences(WordsInSentences):
 
     def neighbours_of_each(self, queries: Occurrences, n: int, layer: Layer) -> list[Neighbours]:
         """`neighbours` of each of several occurrences."""
+        require_one_model(self, queries)
         directions, found = self.directions(layer), []
+        same = {name: self.of(name) for name in dict.fromkeys(queries.names)}
         for k, direction in enumerate(self.directions(layer, queries)):
             cosines = directions @ direction
             if not direction.any():  # layer 0, when all occurrences have one spelling
                 cosines[~directions.any(axis=1)] = 1
             ranked = np.argsort(-cosines, kind="stable")
-            is_same = (self.words == queries.words[k])[ranked]
+            is_same = np.isin(ranked, same[queries.names[k]])
             seen = queries.context_keys(k)
             near = [self.distinct(kind, n, seen) for kind in (ranked[is_same], ranked[~is_same])]
             found.append(Neighbours(*([(float(cosines[j]), j) for j in kind] for kind in near)))
@@ -451,7 +504,7 @@ class Occurrences(WordsInSentences):
 
         Lone surrogates, which UTF-8 cannot encode, become question marks.
         """
-        names = ("sentences", "labels", "clusters", "about")
+        names = ("sentences", "labels", "clusters", "targets", "about")
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False)
         content = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
@@ -465,22 +518,37 @@ class Occurrences(WordsInSentences):
             with np.load(path, allow_pickle=False) as arrays:
                 values = json.loads(arrays["text"].tobytes())
                 values["sentences"] = [tuple(sentence) for sentence in values["sentences"]]
-                return cls(vectors=arrays["vectors"], positions=arrays["positions"], **values)
+                found = cls(vectors=arrays["vectors"], positions=arrays["positions"], **values)
+            _require_tokens(found)
+            parallel = [getattr(found, name) for name in ("labels", "clusters", "targets")]
+            lengths = {len(found), len(found.vectors), *map(len, filter(None, parallel))}
+            if len(lengths) > 1 or found.vectors.ndim != 3 or not np.isfinite(found.vectors).all():
+                raise ValueError("there must be a finite vector of each layer per occurrence")
+            return found
         except Exception as error:  # NumPy and zipfile do not document what they raise
             raise InputError(f"{path}: not a file of occurrences, or damaged: {error}") from error
 
 
 def require_one_model(one: Occurrences, other: Occurrences) -> None:
-    """Require vectors with the same numbers of layers and dimensions."""
+    """Require vectors of one model: of one fingerprint where both are known, and of one size."""
+    rule = "both texts must have vectors of one model"
+    models = [text.about.get("model") for text in (one, other)]
+    if None not in models and models[0] != models[1]:
+        raise InputError(f"{rule}, got those of two models.")
     shapes = [text.vectors.shape[1:] for text in (one, other)]
-    if shapes[0] != shapes[1]:
-        raise InputError(
-            f"both texts must have vectors of one model, got (layers, dim) {shapes[0]} and "
-            f"{shapes[1]}."
-        )
+    if shapes[0][1] != shapes[1][1]:
+        raise InputError(f"{rule}, got (layers, dim) {shapes[0]} and {shapes[1]}.")
 
 
-def _require_tokens(sample: Sample) -> None:
+def require_one_kind(one: Occurrences, other: Occurrences) -> None:
+    """Require vectors of one model, with the same layers."""
+    require_one_model(one, other)
+    layers = [(text.n_layers, text.about.get("layer"), text.has_context) for text in (one, other)]
+    if layers[0] != layers[1]:
+        raise InputError("both texts must have vectors of the same layers of one model.")
+
+
+def _require_tokens(sample: WordsInSentences) -> None:
     number, position = sample.positions.T
     lengths = np.array([*map(len, sample.sentences)])
     if (

@@ -198,7 +198,7 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
         raise InputError(f"the projection must have {rule}.")
     given = {"label": occurrences.labels, "cluster": occurrences.clusters}
     properties = {name: values for name, values in given.items() if values is not None}
-    properties["word"] = occurrences.words.tolist()
+    properties["word"] = occurrences.names.tolist()
     colour = colour or next(iter(properties))
     require(one_of(tuple(properties)), colour=colour)
     values = [printable(value) for value in properties[colour]]
@@ -214,7 +214,7 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
 
 def _words(occurrences: Occurrences) -> str:
     """The words, most frequent first, as a title."""
-    words = [word for word, _ in Counter(occurrences.words.tolist()).most_common()]
+    words = [word for word, _ in Counter(occurrences.names.tolist()).most_common()]
     more = f" and {len(words) - 5} more words" if len(words) > 5 else ""
     return ", ".join(words[:5]) + more
 
@@ -281,7 +281,7 @@ def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
     """For each occurrence: indices and cosines (in hundredths) of the nearest ones of its word;
     vectors are centred over the word, as in `bilm neighbours`."""
     near: list[list[int]] = [[] for _ in range(len(occurrences))]
-    for own in indices_by_name(occurrences.words).values():
+    for own in indices_by_name(occurrences.names).values():
         selected = occurrences.select(own)
         found = selected.neighbours_of_each(selected, _NEAREST, layer)
         for number, (same_word, _) in zip(own, found, strict=True):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Occurrences, indices_by_name, require_one_model
+from bilm.analysis.occurrences import Occurrences, indices_by_name, require_one_kind
 from bilm.core.errors import InputError, differences
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.writing import write_json
@@ -112,7 +112,7 @@ def probe(
     """
     if train.labels is None or test.labels is None:
         raise InputError("probe: the occurrences must have labels.")
-    require_one_model(train, test)
+    require_one_kind(train, test)
     check_sizes(settings.sizes, len(np.unique(train.positions[:, 0])))
     names = representations(train.n_layers, static is not None)
     missing = [key for key in keys(names, settings) if key not in set(done)]

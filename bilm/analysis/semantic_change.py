@@ -21,8 +21,9 @@ from bilm.analysis.occurrences import (
     Sample,
     Sentence,
     draw_uses,
+    forms_of,
     indices_by_name,
-    require_one_model,
+    require_one_kind,
     sample_of,
     unit,
 )
@@ -33,7 +34,7 @@ from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
 
 OLD, NEW = "old", "new"
-_TAG = re.compile(r"(.+)(_[^\W_]+)")  # attack_nn
+_TAG = re.compile(r"(.+)_([^_]+)")  # attack_nn
 _RESAMPLES = 1000
 
 
@@ -82,12 +83,6 @@ def read_targets(path: PathLike) -> list[str]:
     return targets
 
 
-def forms_of(target: str) -> list[str]:
-    """The forms of a target: `bank+banks` has two; `c++` and `+` have one."""
-    forms = target.split("+")
-    return forms if all(forms) else [target]
-
-
 def sample_targets(
     sentences: Iterable[str | Sentence],
     targets: Iterable[str],
@@ -104,9 +99,9 @@ def sample_targets(
         targets: words; `bank+banks` is one target with two forms.
         max_occurrences: size of the sample for each target.
         match_case: distinguish apple from Apple.
-        lemma_pos: targets end in a part of speech, as attack_nn. In a corpus with such tokens,
-            they are looked for, and the part of speech is removed from the sample; in other
-            corpora, the word alone is looked for.
+        lemma_pos: targets end in a part of speech in any case, as attack_nn or attack_NN. In a
+            corpus with such tokens, they are looked for, and the part after the last "_" is
+            removed from every token of the sample; in other corpora, the word alone is looked for.
 
     Raises:
         InputError: `targets` is empty, or no target occurs.
@@ -115,27 +110,30 @@ def sample_targets(
     if not targets:
         raise InputError("targets must name at least one word.")
     fold: Callable[[str], str] = str if match_case else str.lower
-    forms = [(target, [*map(fold, forms_of(target))]) for target in targets]
-    without_tags = [(target, [_split_tag(form)[0] for form in own]) for target, own in forms]
-    wanted = [*forms, *without_tags] if lemma_pos else forms
-    drawn = draw_uses(sentences, wanted, fold, max_occurrences, seed)
-    as_given, untagged = drawn[: len(targets)], drawn[len(targets) :]
-    is_tagged = not lemma_pos or any(reservoir.n_offered for reservoir in as_given)
-    chosen = zip(targets, as_given if is_tagged else untagged, strict=True)
-    sample = sample_of(dict(chosen), labelled=True)
+
+    def name_of(token: str) -> str:
+        word, tag = _split_tag(token) if lemma_pos else (token, "")
+        return f"{fold(word)}_{tag.lower()}" if tag else fold(word)
+
+    tagged = [(target, [*map(name_of, forms_of(target))]) for target in targets]
+    plain = [(target, [fold(_split_tag(form)[0]) for form in forms_of(target)])
+             for target in targets]  # fmt: skip
+    wanted = [*tagged, *plain] if lemma_pos else tagged
+    drawn = draw_uses(sentences, wanted, name_of, max_occurrences, seed)
+    with_tags, without_tags = drawn[: len(targets)], drawn[len(targets) :]
+    is_tagged = any(reservoir.n_offered for reservoir in with_tags)
+    reservoirs = with_tags if is_tagged or not lemma_pos else without_tags
+    sample = sample_of(dict(zip(targets, reservoirs, strict=True)))
     if not len(sample):
         raise InputError("at least one target word must occur in the text.")
-    tags = {_split_tag(form)[1] for _, own in forms for form in own} - {""} if lemma_pos else set()
-
-    def word_of(token: str) -> str:
-        word, tag = _split_tag(token)
-        return word if tag in tags else token
-
-    return replace(sample, sentences=[tuple(map(word_of, s)) for s in sample.sentences])
+    words = sample.sentences
+    if lemma_pos and is_tagged:
+        words = [tuple(_split_tag(token)[0] for token in sentence) for sentence in words]
+    return replace(sample, sentences=words, labels=sample.targets, targets=None)
 
 
 def _split_tag(token: str) -> tuple[str, str]:
-    """Split attack_nn into "attack" and "_nn"; without a part of speech the second is empty."""
+    """Split attack_nn into "attack" and "nn"; without a part of speech the second is empty."""
     found = _TAG.fullmatch(token)
     return (token, "") if found is None else (found[1], found[2])
 
@@ -212,7 +210,7 @@ def measure_change(
     """
     require_at_least(2, min_occurrences=min_occurrences)
     both = [(corpus, uses_of(corpus)) for corpus in (old, new)]
-    require_one_model(old, new)
+    require_one_kind(old, new)
     chosen = list(both[0][1] | both[1][1] if targets is None else targets)
     changes = []
     for done, word in enumerate(chosen, start=1):

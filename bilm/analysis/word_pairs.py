@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Occurrences, Sample, unit
+from bilm.analysis.occurrences import Occurrences, Sample, parse_target, unit
 from bilm.core.errors import InputError
-from bilm.data.sentences import parse_query
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines
 
@@ -41,8 +40,8 @@ class LayerResult(NamedTuple):
 
 
 def pairs_of_queries(queries: Sequence[str]) -> Sample:
-    """Every two of some sentences such as "they [play] cards"; see `read_word_pairs`."""
-    parsed = [parse_query(query) for query in queries]
+    """Every two of some sentences such as "they [play] cards"; see `parse_target`."""
+    parsed = [parse_target(query)[:2] for query in queries]
     return _sample([found for pair in itertools.combinations(parsed, 2) for found in pair])
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, require_one_model, unit
+from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, require_one_kind, unit
 from bilm.core.errors import InputError, one_of, real, require, require_at_least
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class _SenseFinder:
     ) -> None:
         if train.labels is None or not len(train):
             raise InputError("word sense: the training uses must have labels.")
-        require_one_model(train, test)
+        require_one_kind(train, test)
         train_words, test_words = map(list, words or (train.words, test.words))
         if (len(train_words), len(test_words)) != (len(train), len(test)):
             raise InputError(

@@ -1,7 +1,8 @@
 """Find the occurrences of a word that are nearest to the word in a sentence, layer by layer.
 
-QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards". It
-is compared with the occurrences of the word in the text, by the cosine of their vectors after
+QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards", or
+"they [play+plays] cards" to search two forms; the sentence then has the first one. The word is
+compared with the occurrences of the word in the text, by the cosine of their vectors after
 subtracting their mean. --static also shows the nearest words by static vectors, which do not depend
 on the sentence: table 4 of the paper (Peters et al., 2018).
 
@@ -52,15 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    asked = {}
-    for query in args.query:
-        tokens, position = analysis.parse_query(query)
-        asked[query] = tokens[position]
+    from bilm.analysis.occurrences import forms_of, parse_target
+
+    asked = {query: parse_target(query)[2] for query in args.query}
     word_command.check_files(args)
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
     elmo = text_command.load_elmo(args)
-    words = list(dict.fromkeys(word_command.compared(args, asked.values())))
-    occurrences = _occurrences(args, words, elmo)
+    occurrences = _occurrences(args, word_command.distinct(args, asked.values()), elmo)
     layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]
     for number, (query, word) in enumerate(asked.items()):
         n_own = len(occurrences.of(word, match_case=args.match_case))
@@ -77,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
             any_word=args.any_word,
             match_case=args.match_case,
         )
-        near = static.nearest(word, _STATIC_WORDS) if static and word in static else []
+        form = forms_of(word)[0]
+        near = static.nearest(form, _STATIC_WORDS) if static and form in static else []
         if args.format == "json":
             values = {
                 "query": query,
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         lines = _context_lines(found, f"{word}, {count(n_own, 'occurrence')}", terminal_width())
         if static is not None:
             listed = [f"{cosine:5.2f}  {other}" for cosine, other in near]
-            listed = listed or [f"{word!r} is not in it"]
+            listed = listed or [f"{form!r} is not in it"]
             lines = [f"static: {os.path.basename(args.static)}", *listed, "", *lines]
         show([""] * (number > 0) + [query, "", *lines])
     return 0
@@ -115,7 +115,12 @@ def _joined(own: analysis.Sample, others: analysis.Sample) -> analysis.Sample:
 
     kept = others.select([k for k, word in enumerate(others.words) if word not in own.words])
     positions = np.concatenate([own.positions, kept.positions + np.array([len(own.sentences), 0])])
-    return replace(own, sentences=[*own.sentences, *others.sentences], positions=positions)
+    return replace(
+        own,
+        sentences=[*own.sentences, *others.sentences],
+        positions=positions,
+        targets=[*own.names, *kept.names],
+    )
 
 
 def _context_lines(layers: list[analysis.LayerContexts], heading: str, width: int) -> list[str]:

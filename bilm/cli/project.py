@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.words and args.labels is None and (args.text is not None or not args.occurrences):
         flags.usage_error(args, "name at least one WORD")
     _check_output(args, is_folder)
-    occurrences = word_command.load_occurrences(args, args.words)
+    occurrences = word_command.load_occurrences(args, word_command.distinct(args, args.words))
     layers = None if args.layer is None else [args.layer]
     if is_folder:
         analysis.write_projector(args.out, occurrences, layers=layers, replace=args.force)
@@ -101,7 +101,7 @@ def _draw(
 ) -> None:
     is_clustered = args.colour == "cluster"
     if args.colour is None and occurrences.labels is None:
-        is_clustered = len(set(occurrences.words)) <= _MOST_CLUSTERED
+        is_clustered = len(set(occurrences.names)) <= _MOST_CLUSTERED
     if occurrences.clusters is None and is_clustered:
         occurrences = analysis.with_clusters(occurrences, seed=args.seed)
     with ProgressDisplay() as display:

@@ -3,8 +3,8 @@
 For each cluster, it prints the size, typical lines (the occurrences nearest to the centre) and
 typical words. If the model has its softmax (`bilm dump` keeps it; or use --substitutes_from with a
 training folder), typical words are substitutes that are likelier in this cluster than in the
-others; otherwise they are words that occur more often nearby. Join forms of a word with +, as in
-bank+banks.
+others; otherwise they are words that occur more often nearby. bank+banks is one target with two
+forms: its occurrences are those of both.
 
 Clustering is by k-means. Without --clusters, the number of clusters is the smallest from 2 to
 --max_clusters whose mean silhouette is at least 0.9 times the highest, or 1 if all are below 0.25.
@@ -103,18 +103,14 @@ class _WordClusters(NamedTuple):
 def _clustered(args: argparse.Namespace, predictor: Predictor | None) -> list[_WordClusters]:
     """The clusters of each given word, or of every word of --labels."""
     from bilm.analysis.clusters import typical_words
-    from bilm.analysis.semantic_change import forms_of
 
-    occurrences = word_command.load_occurrences(
-        args, [f for word in args.word for f in forms_of(word)]
-    )
-    tokens = word_command.compared(args, map(occurrences.word, range(len(occurrences))))
-    words = dict.fromkeys(word_command.compared(args, args.word) or tokens)
+    words = word_command.distinct(args, args.word)
+    occurrences = word_command.load_occurrences(args, words)
+    words = words or list(dict.fromkeys(occurrences.names))
     settings = flags.given(args, "layer", "max_clusters", "seed")
     result = []
     for word in words:
-        forms = forms_of(word) if args.word else [word]
-        own = occurrences.select([k for k, token in enumerate(tokens) if token in forms])
+        own = occurrences.select(occurrences.names == word)
         clusters = analysis.cluster_occurrences(own, n_clusters=args.clusters, **settings)
         typical = typical_words(own, clusters, predictor, args.n_words)
         names = analysis.cluster_names(clusters, typical, word if len(words) > 1 else "")

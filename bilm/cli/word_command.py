@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -109,17 +110,17 @@ def read_tokens(
         yield from map(str.split, lines)
 
 
-def compared(args: argparse.Namespace, words: Iterable[str]) -> list[str]:
-    """Words in the form that is compared: in lower case without --match_case."""
-    return list(words if args.match_case else map(str.lower, words))
+def distinct(args: argparse.Namespace, targets: Iterable[str]) -> list[str]:
+    """Distinct targets, in lower case without --match_case."""
+    return list(dict.fromkeys(targets if args.match_case else map(str.lower, targets)))
 
 
 def sample(
-    args: argparse.Namespace, words: Sequence[str] | None, display: ProgressDisplay
+    args: argparse.Namespace, targets: Sequence[str] | None, display: ProgressDisplay
 ) -> analysis.Sample:
-    """Draw occurrences of words from --text."""
+    """Draw occurrences of targets from --text."""
     settings = flags.given(args, "max_occurrences", "seed", "match_case")
-    return analysis.sample_uses(read_tokens(args.text, display), words, **settings)
+    return analysis.sample_uses(read_tokens(args.text, display), targets, **settings)
 
 
 def encode(
@@ -135,11 +136,12 @@ def encode(
 
 
 def load_occurrences(
-    args: argparse.Namespace, words: Sequence[str] = (), elmo: ELMo | None = None
+    args: argparse.Namespace, targets: Sequence[str] = (), elmo: ELMo | None = None
 ) -> analysis.Occurrences:
     """The occurrences for the flags: of --labels or --text, encoded, or read from --occurrences.
 
-    Each of `words` must occur; without words, all are taken, which --text does not support.
+    Each of `targets` must occur; without targets, all words are taken, which --text does not
+    support.
     """
     check_files(args)
     labels = getattr(args, "labels", None)
@@ -151,18 +153,24 @@ def load_occurrences(
                 f"{args.occurrences} has {len(found):,} of {total:,} occurrences: repeat the "
                 "interrupted command to complete it."
             )
-        return _of(args, words, args.occurrences, found)
+        return _of_targets(args, targets, args.occurrences, found)
     if labels is not None:
-        labelled = _of(args, words, labels, analysis.read_labelled_uses(labels))
+        labelled = _of_targets(args, targets, labels, analysis.read_labelled_uses(labels))
     elmo = elmo or text_command.load_elmo(args)
     with ProgressDisplay() as display:
-        sampled = sample(args, words, display) if labels is None else labelled
+        sampled = sample(args, targets, display) if labels is None else labelled
         return encode(elmo, sampled, display, file=args.occurrences)
 
 
-def _of(args: argparse.Namespace, words: Sequence[str], path: str, found: _Words) -> _Words:
-    """The occurrences of some words, or all without words."""
-    own = {word: found.of(word, match_case=args.match_case).tolist() for word in words}
-    if missing := [repr(word) for word, numbers in own.items() if not numbers]:
-        raise InputError(f"{path}: must have an occurrence of {', '.join(missing)}.")
-    return found.select(sorted(set().union(*own.values()))) if words else found
+def _of_targets(
+    args: argparse.Namespace, targets: Sequence[str], path: str, found: _Words
+) -> _Words:
+    """The occurrences of targets; without targets all, by word."""
+    if not targets:
+        any_found: Any = found
+        words = list(map(found.word, range(len(found)))) if args.match_case else None
+        return found if any_found.targets else replace(any_found, targets=words)
+    try:
+        return found.of_targets(targets, match_case=args.match_case)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
