@@ -6,6 +6,7 @@ Published files hold the token encoder and the LSTMs of both directions as float
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from bilm.files.hdf5 import (
     shapes_in,
     writing_hdf5,
 )
+from bilm.files.identity import fingerprint, require_same_model
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write
 
@@ -37,8 +39,9 @@ SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
 DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 # Initial LSTM states, if they are not zeros: states/DIRECTION/LAYER/c and h.
 STATES = "states/"
-# A file attribute, a JSON object about the training.
-TRAINING = "training"
+# File attributes: a JSON object about the training; the fingerprint of the model to which the token
+# cache in the file belongs.
+TRAINING, MODEL = "training", "model"
 
 
 class WeightsFile:
@@ -103,6 +106,26 @@ class WeightsFile:
             )
         return shape[0]
 
+    @functools.cached_property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the network: of the model that a token cache or softmax belongs to, if
+        the file has an attribute `model`; otherwise of the token encoder, the LSTMs and their
+        words. None if the file lacks a part of it."""
+        with damage_named(self.path):
+            if (model := self._file.attrs.get(MODEL)) is not None:
+                return str(model)
+        groups = (*ENCODER_GROUPS, *LSTM_GROUPS, STATES)
+        names = [name for name in sorted(self.shapes) if name.startswith(groups)]
+        if not {"char_embed", "dictionary/char_embed"}.isdisjoint(names):
+            names = [name for name in names if name != "embedding"]  # a token cache
+        elif "embedding" not in names:
+            return None
+        if not any(name.startswith(LSTM_GROUPS) for name in names):
+            return None
+        tokens = [self.text(name).tolist() for name in (DICTIONARY_CHARACTERS, DICTIONARY_WORDS)]
+        words = self.words() if "embedding" in names else None
+        return fingerprint((self.numbers(name) for name in names), [names, tokens, words])
+
     def training(self) -> dict[str, Any] | None:
         """Facts about the training, or None if the file lacks them.
 
@@ -137,6 +160,13 @@ def open_if_given(
 ) -> contextlib.AbstractContextManager[WeightsFile | None]:
     """`open_weights`, or None without a file."""
     return contextlib.nullcontext() if file is None else open_weights(file)
+
+
+def require_model_of(part: WeightsFile | None, weights: WeightsFile | None) -> None:
+    """Require that a token cache or a softmax from a file of its own belongs to a model; files
+    without a fingerprint pass."""
+    if part is not None and weights is not None and part is not weights:
+        require_same_model(part.path, part.fingerprint, weights.path, weights.fingerprint)
 
 
 def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None = None) -> None:

@@ -16,7 +16,7 @@ from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
 from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
-from bilm.files.weights import WeightsFile, load_network, open_if_given
+from bilm.files.weights import WeightsFile, load_network, open_if_given, require_model_of
 
 _FILES = ("weight_file", "embedding_weight_file", "vocab_file", "warm_up")
 
@@ -110,6 +110,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
             raise InputError("embedding_weight_file requires use_character_inputs=False.")
         self.n_tokens = None if use_character_inputs else n_tokens
         with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
+            require_model_of(table, weights)
             embedding_file = table or weights
             if not use_character_inputs and n_tokens is None:
                 if embedding_file is None:

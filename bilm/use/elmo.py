@@ -12,9 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import json
 import os
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +26,7 @@ from bilm.core.scalar_mix import ScalarMix
 from bilm.data import Vocabulary
 from bilm.data.sentences import Tokens, WarmUpText, parse_query, read_stream, read_warm_up
 from bilm.data.untokenized import UntokenizedCheck
+from bilm.files.identity import fingerprint
 from bilm.files.model_files import ModelSource, open_model
 from bilm.files.named_models import is_remote
 from bilm.files.reading import PathLike
@@ -323,13 +322,10 @@ class ELMo:
         return result
 
     def fingerprint(self) -> str:
-        """A hash of everything that determines the vectors: options, weights, initial states,
-        precision, and the words of a table, cache or dictionary."""
+        """The fingerprint of everything that determines the vectors: options, weights, initial
+        states, precision, and the words of a table, cache or dictionary; `bilm.files.identity`."""
         facts = [self.options.inference_dict(), self.precision, self._words.tokens]
-        value = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
-        for variable in self._variables():
-            value = zlib.crc32(variable.numpy().tobytes(), value)
-        return f"{value:08x}"
+        return fingerprint((variable.numpy() for variable in self._variables()), facts)
 
     def __repr__(self) -> str:
         source = self._words.kind

@@ -57,6 +57,7 @@ from bilm.files.weights import (
     SOFTMAX_W,
     open_if_given,
     open_weights,
+    require_model_of,
 )
 from bilm.inference.scorer import Chunk, Scorer, chunks_of_batch, warm_up_language_model
 from bilm.use.elmo import Pretrained
@@ -455,6 +456,7 @@ def _load_checkpoint(files: ModelFiles, model: Pretrained) -> tuple[LanguageMode
 def _load_weights(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
     softmax_file = model.softmax_file or files.softmax
     with open_weights(files.weights) as weights, open_if_given(softmax_file) as softmax:
+        require_model_of(softmax, weights)
         softmax = softmax or weights
         shapes = softmax.shapes
         if len(shapes.get(SOFTMAX_B, ())) != 1:

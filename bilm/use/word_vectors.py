@@ -29,6 +29,7 @@ from bilm.files.weights import (
     WeightsFile,
     load_network,
     load_table,
+    require_model_of,
 )
 from bilm.use.text_layers import CharacterIds, WordIds, all_known
 
@@ -130,6 +131,7 @@ def find_words(
     dictionary = None if char_cnn is None else _dictionary(char_cnn, weights)
     if char_cnn is not None and table is None:
         return WordSource(CHARACTERS, options, weights.path, dictionary=dictionary)
+    require_model_of(table, weights)
     embedding_file = table or weights
     if char_cnn is not None and vocab_file is not None:
         beside = None  # it may be the vocabulary of the softmax

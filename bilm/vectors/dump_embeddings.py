@@ -8,7 +8,7 @@ from bilm.core.errors import InputError
 from bilm.data import Vocabulary
 from bilm.files.hdf5 import writing_hdf5
 from bilm.files.reading import PathLike, read_lines
-from bilm.files.weights import write_words
+from bilm.files.weights import MODEL, open_weights, write_words
 from bilm.files.writing import atomic_write
 from bilm.inference.corpus_encoder import EncodedWords
 from bilm.use.elmo import ELMo
@@ -29,7 +29,8 @@ def dump_token_embeddings(
         options_file: options.json of a model with character input.
         weight_file: its HDF5 weights.
         outfile: the HDF5 file to write: dataset `embedding` float32 (words, projection_dim) in the
-            order of the vocabulary, and the words, `vocabulary/words`, which other programs ignore.
+            order of the vocabulary; the words, `vocabulary/words`, and the attribute `model`, the
+            model's fingerprint, which other programs ignore.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -49,6 +50,8 @@ def dump_token_embeddings(
             encoder.encode(part, vectors)
             embedding[start : start + len(part)] = vectors
         write_words(file, words)
+        with open_weights(weight_file) as weights:
+            file.attrs[MODEL] = weights.fingerprint
 
 
 def dump_bilm_embeddings(

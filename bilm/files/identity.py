@@ -1,0 +1,38 @@
+"""One fingerprint of a model, wherever two things must belong together.
+
+Token caches, files of vectors and job records carry the fingerprint of the model they were made
+with. Files of other programs carry none, so only their shapes can be checked.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from bilm.core.errors import InputError
+
+
+def fingerprint(arrays: Iterable[np.ndarray], facts: Any) -> str:
+    """8 hexadecimal digits of arrays, in their order, and of facts as JSON."""
+    value = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
+    for array in arrays:
+        value = zlib.crc32(np.ascontiguousarray(array).data, value)
+    return f"{value:08x}"
+
+
+def require_same_model(one: str, model: str | None, other: str, other_model: str | None) -> None:
+    """Require that two things, `one` and `other` in the message, have the same fingerprint; None is
+    unknown, and passes.
+
+    Raises:
+        InputError: the fingerprints differ.
+    """
+    if None not in (model, other_model) and model != other_model:
+        raise InputError(
+            f"{one} and {other} must belong to the same model, got the fingerprints {model} and "
+            f"{other_model}."
+        )

@@ -1,0 +1,86 @@
+"""Models are recognised by a fingerprint wherever two files must belong together."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm import (
+    BidirectionalLanguageModel,
+    ELMo,
+    ELMoEmbedding,
+    InputError,
+    Predictor,
+    dump_token_embeddings,
+)
+from bilm.files.identity import fingerprint, require_same_model
+from tests import oracle
+from tests.small_models import write_small_model
+
+pytestmark = pytest.mark.eager
+
+WORDS = ["<S>", "</S>", "<UNK>", "they", "saw", "it"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Two models of the same shape, with a token cache and a softmax each."""
+    folder = tmp_path_factory.mktemp("models")
+    models = [
+        write_small_model(folder / name, "as_published", WORDS, seed=seed)
+        for name, seed in (("one", 1), ("two", 2))
+    ]
+    for model in models:
+        dump_token_embeddings(model.vocab_file, *model.files, model.folder / "cache.hdf5")
+        softmax = {"softmax/W": np.ones((6, 8)), "softmax/b": np.zeros(6)}
+        oracle.write_hdf5(model.folder / "softmax_weights.hdf5", softmax)
+        oracle.write_hdf5(model.folder / "with_softmax.hdf5", softmax | model.weights)
+    return models
+
+
+def test_a_fingerprint_is_of_values_and_facts():
+    one = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert fingerprint([one], ["bfloat16"]) == fingerprint([one.T.copy().T], ["bfloat16"])
+    others = [fingerprint([one], ["float32"]), fingerprint([-one], ["bfloat16"])]
+    assert len({fingerprint([one], ["bfloat16"]), *others}) == 3
+
+
+def test_things_of_one_model():
+    require_same_model("a.h5", "01234567", "b.h5", "01234567")
+    require_same_model("a.h5", None, "b.h5", "01234567")
+    with pytest.raises(InputError, match=r"a\.h5 and b\.h5 .* same model, .* 01234567 and 8"):
+        require_same_model("a.h5", "01234567", "b.h5", "89abcdef")
+
+
+@pytest.mark.parametrize("load", [
+    lambda model, cache: ELMo.from_pretrained(model.files, embedding_weight_file=cache),
+    lambda model, cache: ELMoEmbedding(*model.files, embedding_weight_file=cache),
+    lambda model, cache: BidirectionalLanguageModel(*model.files, False, cache),
+])  # fmt: skip
+def test_a_token_cache_of_another_model(models, load):
+    one, two = models
+    load(one, one.folder / "cache.hdf5")
+    with pytest.raises(InputError, match=r"two/cache\.hdf5 and .*one/weights\.hdf5 .* same model"):
+        load(one, two.folder / "cache.hdf5")
+
+
+def test_a_token_cache_of_the_original_program(models, tmp_path):
+    """It has no fingerprint, so only its shape is checked."""
+    one, two = models
+    with h5py.File(two.folder / "cache.hdf5") as cache:
+        oracle.write_hdf5(tmp_path / "cache.hdf5", {"embedding": cache["embedding"][()]})
+    ELMo.from_pretrained(
+        one.files, embedding_weight_file=tmp_path / "cache.hdf5", vocab_file=one.vocab_file
+    )
+
+
+def test_a_softmax_of_another_model(models):
+    one, two = models
+    vocabulary = {"vocab_file": one.vocab_file}
+    for model, name in ((one, "with_softmax.hdf5"), (two, "softmax_weights.hdf5")):
+        Predictor.from_pretrained(one.files, softmax_file=model.folder / name, **vocabulary)
+    with pytest.raises(InputError, match=r"two/with_softmax\.hdf5 and .* same model"):
+        Predictor.from_pretrained(
+            one.files, softmax_file=two.folder / "with_softmax.hdf5", **vocabulary
+        )
