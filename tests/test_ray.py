@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bilm import InputError, TableEmbedder
-from bilm.data.counting import n_processors
+from bilm.data.processes import n_processors
 from bilm.files.reading import read_lines
 from tests.command_line import input_error, usage_error
 from tests.compare import close

@@ -16,7 +16,6 @@ from bilm import InputError
 from bilm.cli import main
 from bilm.data import shard_corpus, tokenize_files
 from bilm.data.tokenized_text import read_record
-from bilm.data.untokenized import tokenization_warning
 from bilm.files.reading import find_all_files
 from tests.command_line import OPTIONS, input_error, usage_error
 from tests.test_tokenizer import WRAPPED
@@ -45,12 +44,13 @@ def test_tokenize_writes_and_reports(folder, capsys):
     captured = capsys.readouterr()
     assert Path("out.txt").read_text("utf-8") == "Café one .\nTwo , three\n" + TOKENISED
     assert json.loads(Path("out.txt.tokenizer.json").read_text("utf-8")) == {
-        "tokenizer": "en rules 1"
+        "tokenizer": "en rules 2",
+        "bytes": {"out.txt": os.path.getsize("out.txt")},
     }
     assert captured.out.splitlines() == [
         "sentences    6",
         "tokens       47",
-        "tokenizer    en rules 1",
+        "tokenizer    en rules 2",
         "input lines  one sentence each (1 file), parts of paragraphs (1 file)",
         "next:",
         "  bilm shard out.txt --out_dir shards --heldout 0.01",
@@ -69,7 +69,7 @@ def test_tokenize_writes_and_reports(folder, capsys):
 def test_output_is_compressed_as_its_name_says(folder, ending):
     report = tokenize_files("wrapped.txt", f"out.txt{ending}", "en")
     assert (report.n_sentences, report.n_tokens) == (4, 41)
-    assert report.lines == {"wrapped.txt": "wrapped"} and report.tokenizer == "en rules 1"
+    assert report.lines == {"wrapped.txt": "wrapped"} and report.tokenizer == "en rules 2"
     opened = {"": open, ".gz": gzip.open, ".xz": lzma.open}[ending]
     with opened(f"out.txt{ending}", "rt", encoding="utf-8") as file:
         assert file.read() == TOKENISED
@@ -96,7 +96,7 @@ def test_records_are_no_text(folder):
 
 def test_the_record_of_texts(folder):
     tokenize_files("wrapped.txt", "a.txt", "en")
-    assert read_record(["a.txt"]) == read_record([folder / "a.txt"]) == "en rules 1"
+    assert read_record(["a.txt"]) == read_record([folder / "a.txt"]) == "en rules 2"
     assert read_record(["wrapped.txt"]) is None is read_record(["a.txt", "wrapped.txt"])
     Path("tokenizer.json").write_text('{"tokenizer": "moses"}', "utf-8")
     assert read_record(["wrapped.txt", "lines.txt.gz"]) == "moses"
@@ -106,37 +106,15 @@ def test_the_record_of_texts(folder):
         read_record(["wrapped.txt"])
 
 
-def test_text_that_was_tokenised_differently():
-    good = [line.split() for line in TOKENISED.splitlines()]
-    assert tokenization_warning("en rules 1", good) is None
-    raw = [line.split() for line in WRAPPED.splitlines()]
-    assert tokenization_warning("en rules 1", raw) == (
-        "9 of 31 tokens do not look like those of the model's tokenizer (en rules 1), which would "
-        "split 'Mr.' into 'Mr .'. `bilm tokenize --language en --method rules` splits text in the "
-        "same way"
-    )
-    # A few words that the model's tokenizer would split do not cause a warning.
-    assert tokenization_warning("en rules 1", [*good * 3, ["Mr.", "Hale"]]) is None
-    words = [["我们", "坐火车", "去", "北京"]]
-    assert (
-        "split '我们' into '我 们'. `bilm tokenize --language zh --method characters`"
-        in tokenization_warning("zh characters 1", words)
-    )
-    assert tokenization_warning("moses", raw) is None
-    assert tokenization_warning("en rules 1", []) is None
-
-
 def test_shards_have_the_record_of_their_text(folder):
     tokenize_files("wrapped.txt", "a.txt", "en")
     shard_corpus("a.txt", "shards", n_shards=2)
     assert sorted(os.listdir("shards")) == ["tokenizer.json", "train-00.txt", "train-01.txt"]
-    assert read_record(["shards/train-00.txt"]) == "en rules 1"
-    for name in ("train-00.txt", "train-01.txt"):
-        os.remove(f"shards/{name}")
-    shard_corpus("a.txt", "shards", n_shards=1)  # the existing record is the same
-    os.remove("shards/train-00.txt")
-    Path("shards/tokenizer.json").write_text('{"tokenizer": "moses"}', "utf-8")
-    with pytest.raises(InputError, match=r"tokenizer\.json' would be overwritten"):
+    assert read_record(["shards/train-00.txt"]) == "en rules 2"
+    Path("shards/later.txt").write_text("Not by that tokenizer.\n", "utf-8")
+    Path("shards/train-01.txt").write_text("Another text.\n", "utf-8")
+    assert read_record(["shards/later.txt"]) is None is read_record(["shards/train-01.txt"])
+    with pytest.raises(InputError, match="must hold no shards"):
         shard_corpus("a.txt", "shards", n_shards=1)
     Path("plain.txt").write_text("no record of it\n", "utf-8")
     shard_corpus("plain.txt", "others")
@@ -157,9 +135,9 @@ def test_a_model_knows_the_tokenizer_of_its_text(folder, capsys):
         "info elmo",
     ):
         assert main(command.split()) == 0
-    assert "tokenizer     en rules 1, of the training text" in capsys.readouterr().out
+    assert "tokenizer     en rules 2, of the training text" in capsys.readouterr().out
     for file in ("model/options.json", "elmo/options.json"):
-        assert json.loads(Path(file).read_text("utf-8"))["tokenizer"] == "en rules 1"
+        assert json.loads(Path(file).read_text("utf-8"))["tokenizer"] == "en rules 2"
 
     def warnings(name):
         assert main(["embed", name, f"{name}.npz", "--model", "elmo"]) == 0
@@ -167,11 +145,20 @@ def test_a_model_knows_the_tokenizer_of_its_text(folder, capsys):
 
     assert warnings("text.txt") == []
     (warning,) = warnings("raw.txt")
-    assert "the text: 120 of 400 tokens do not look like those of the model's tokenizer" in warning
-    assert "`bilm tokenize --language en --method rules`" in warning
+    assert "the text does not look tokenised: punctuation is attached" in warning
     tokenize_files("raw.txt", "de.txt", "de")
-    warning, _ = warnings("de.txt")
+    (warning,) = warnings("de.txt")
     assert warning == (
-        "bilm: warning: de.txt was tokenised by 'de rules 1', but the training text of the model "
-        "by 'en rules 1': the vectors may be worse"
+        "bilm: warning: de.txt was tokenised by 'de rules 2', but the training text of the model "
+        "by 'en rules 2': the vectors may be worse"
     )
+
+
+@pytest.mark.slow
+def test_several_processes_write_the_same(folder):
+    """Blocks of text keep their order, and paragraphs are not cut."""
+    Path("long.txt").write_text(f"{WRAPPED}\n\n" * 6000, "utf-8")
+    for jobs in (1, 2):
+        made = tokenize_files("long.txt", "out.txt", "en", jobs=jobs, overwrite=True)
+        assert (made.n_sentences, made.n_tokens) == (24_000, 246_000)
+        assert Path("out.txt").read_bytes() == TOKENISED.encode() * 6000

@@ -43,11 +43,12 @@ def split(lines):
         [" ".join(line.replace(" ", "")) for line in CHINESE],
         PROTEINS,
         [" ".join(f"word{k} ." for k in range(20))],
+        ["http://a.com/b/ see : it , works ; well"] * 9,
         ["", "   "],
         [],
     ],
     ids=["english", "lower", "no_marks", "old", "hindi", "japanese", "chinese_words",
-         "chinese_characters", "proteins", "paragraph", "empty_lines", "nothing"],
+         "chinese_characters", "proteins", "paragraph", "address", "empty_lines", "nothing"],
 )  # fmt: skip
 def test_tokenised_text(lines):
     assert why_untokenized(split(lines)) is None
@@ -56,22 +57,18 @@ def test_tokenised_text(lines):
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        (RAW_ENGLISH, "punctuation is attached to words ('6.30,', 'him?\"')"),
+        (RAW_ENGLISH, "punctuation is attached to words, as in '6.30,'"),
         (["They saw it.", "It ran.", "He did not see it."],
-         "punctuation is attached to words ('it.', 'ran.')"),
+         "punctuation is attached to words, as in 'it.'"),
         (["वह घर गया।", "क्या तुम आओगे?", "हाँ, मैं आऊँगा।"],
-         "punctuation is attached to words ('गया।', 'आओगे?')"),
+         "punctuation is attached to words, as in 'गया।'"),
         ([line.replace(" ", "") for line in CHINESE],
-         "there are no spaces between words ('我们喜欢吃苹果，他不喜欢。')"),
+         "there are no spaces between words, as in '我们喜欢吃苹果，他不喜欢。'"),
         (["我们喜欢吃苹果但是， 他不喜欢。"],
-         "there are no spaces between words ('我们喜欢吃苹果但是，')"),
+         "there are no spaces between words, as in '我们喜欢吃苹果但是，'"),
         (["ประเทศไทยมีประชากรประมาณหกสิบหกล้านคน"],
-         "there are no spaces between words ('ประเทศไทยมีประชากรปร...')"),
-        ([" ".join(ENGLISH * 30)], "lines have about 120 sentences on average"),
+         "there are no spaces between words, as in 'ประเทศไทยมีประชากรปร'"),
         ([" ".join(f"word{k % 99}" for k in range(5000))], "lines have 5,000 tokens on average"),
-        ([line.replace(" ", "") for line in PROTEINS], "tokens have 3,000 characters on average"),
-        ([f"a{k} b{k}" for k in range(1000)],
-         "of the first 2,000 tokens 2,000 are different"),
     ],
 )  # fmt: skip
 def test_raw_text(lines, reason):
@@ -88,15 +85,12 @@ def test_one_warning_where_text_enters(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "raw.txt").write_text("\n".join(RAW_ENGLISH * 9), encoding="utf-8")
     (tmp_path / "good.txt").write_text("\n".join(ENGLISH * 9), encoding="utf-8")
-    message = (
-        "raw.txt does not look tokenised: punctuation is attached to words ('6.30,', 'him?\"'). "
-        "`bilm tokenize` turns raw text into one sentence per line, with tokens separated by spaces"
-    )
+    message = "raw.txt does not look tokenised: punctuation is attached to words, as in '6.30,'"
     for name, expected in (("raw.txt", [message]), ("good.txt", [])):
         assert main(["vocab", name, "--out", f"{name}.vocab"]) == 0
-        assert warnings(caplog) == expected
+        assert [line.partition(". ")[0] for line in warnings(caplog)] == expected
         shard_corpus(name, tmp_path / f"{name}.shards")
-        assert warnings(caplog) == expected
+        assert [line.partition(". ")[0] for line in warnings(caplog)] == expected
     count_words("raw.txt")
     assert warnings(caplog) == []
 

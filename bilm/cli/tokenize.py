@@ -1,6 +1,6 @@
 """Tokenise raw text: one sentence per line, tokens separated by spaces.
 
-IN is UTF-8 text in any script (plain, .gz, .xz); quote globs or not. The text is normalised to NFC,
+IN is UTF-8 text (plain, .gz, .xz); quote globs or not. The text is normalised to NFC,
 and nothing but white space is dropped. OUT is compressed if its name ends in .gz or .xz. The
 tokenizer's name is kept in OUT.tokenizer.json and later in the model, so that `bilm embed` can warn
 about text that was tokenised differently. OUT appears when it is complete; if interrupted, the
@@ -41,14 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser,
         {
-            "--method rules|characters|jieba|spacy": "how sentences are split: rules, built-in "
-            "rules; characters, where each Chinese (Japanese, Thai ...) character is a token; "
-            "jieba, Chinese words, with the package jieba; spacy, spaCy's rules for the language, "
-            "with the package spacy (default: jieba for zh, rules for other languages)",
+            "--method rules|characters|jieba|spacy|residues": "how sentences are split: rules, "
+            "built-in rules; characters, where each Chinese (Japanese, Thai ...) character is a "
+            "token; jieba, Chinese words, with the package jieba; spacy, spaCy's rules for the "
+            "language, with the package spacy; residues, where each letter is a token (default: "
+            "jieba for zh, residues for FASTA, rules for other languages)",
             "--lines sentence|paragraph|wrapped": "content of a line: one sentence; a "
             "paragraph of several; or part of a paragraph that ends at a blank line (default: "
             "guessed from the first 2,000 lines of each file)",
             **flags.FORCE,
+            "--jobs N": "processes that split the text (default: one per CPU); the result is the "
+            "same",
         },
     )
 
@@ -56,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if STANDARD in (*args.files, args.out):
         return _run_standard(args)
+    from bilm.data.processes import n_processors
     from bilm.data.tokenized_text import record_beside, tokenize_files
 
     flags.require_free_files(args, args.out, record_beside(args.out))
@@ -66,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
             args.language,
             method=args.method,
             lines=args.lines,
+            jobs=args.jobs or n_processors(),
             progress=lambda stage: display.update(*stage),
             overwrite=args.force,
         )

@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.data.counting import build_vocabulary, n_processors
+    from bilm.data.counting import build_vocabulary
+    from bilm.data.processes import n_processors
 
     flags.require_free_files(args, args.out, args.counts)
     with ProgressDisplay() as display:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
-import signal
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple
 
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
+from bilm.data.processes import map_in_order
 from bilm.data.text_ranges import Span, cut, read_span
 from bilm.data.untokenized import warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
@@ -34,13 +30,6 @@ logger = logging.getLogger(__name__)
 _SPECIAL = (BOS, EOS, UNK)
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
 _MOST_BYTES = 1 << 24  # that a process counts at once
-
-
-def n_processors() -> int:
-    """The CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def count_words(
@@ -218,33 +207,13 @@ def _count_in_processes(
     """`_count` in several processes, a span at a time."""
     counts: Counter[str] = Counter()
     n_read = 0
-    # A fork of a process with threads, such as TensorFlow's, may hang.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, context, initializer=_end_with_the_caller)
-    try:
-        sizes = {pool.submit(_count, [span]): span.stop - span.start for span in spans}
-        for done in as_completed(sizes):
-            counts.update(done.result())
-            n_read += sizes[done]
-            show(n_read)
-        return counts
-    except BrokenProcessPool:
-        raise InputError(
-            "A counting process was killed, maybe for lack of memory: fewer jobs need less."
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+    spans = list(spans)
+    for span, counted in zip(spans, map_in_order(jobs, _count_span, spans), strict=True):
+        counts.update(counted)
+        n_read += span.stop - span.start
+        show(n_read)
+    return counts
 
 
-def _end_with_the_caller() -> None:
-    """Let a counting process end silently at Ctrl-C, which reaches all processes of a terminal, and
-    when the process that started it is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    caller = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if caller is not None:
-            caller.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+def _count_span(span: Span) -> Counter[str]:
+    return _count([span])

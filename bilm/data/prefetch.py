@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -51,20 +51,23 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
 
 
 def compute_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], n: int = 1
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    n: int = 1,
+    pool: Executor | None = None,
 ) -> Generator[Result, None, None]:
-    """`function` of each item, in order; a thread computes the next `n` results ahead.
+    """`function` of each item, in order; a pool, or a thread, computes the next `n` results ahead.
 
     Unlike in `prefetch`, `items` is read in the caller's thread, because not every iterator can be
     used in another one. If it raises, the results of earlier items are yielded first. If the
     generator is closed early, it waits for the current computation.
     """
-    pool = ThreadPoolExecutor(1, "prefetch")
+    executor = ThreadPoolExecutor(1, "prefetch") if pool is None else pool
 
     def started() -> Iterator[Future[Result]]:
         try:
             for item in items:
-                yield pool.submit(function, item)
+                yield executor.submit(function, item)
         except Exception as error:
             failed: Future[Result] = Future()
             failed.set_exception(error)
@@ -79,4 +82,7 @@ def compute_ahead(
         while computing:
             yield computing.popleft().result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        for future in computing:
+            future.cancel()
+        if pool is None:
+            executor.shutdown()

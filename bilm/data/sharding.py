@@ -129,9 +129,12 @@ def shard_corpus(
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
             done += n_written
             progress(Stage("writing", done, total))
-        tokenizer, there = read_record(files), read_record([os.path.join(out_dir, TOKENIZER_FILE)])
-        if tokenizer is not None and there != tokenizer:
-            write_record(os.path.join(folder, TOKENIZER_FILE), tokenizer)
+        tokenizer = read_record(files)
+        if tokenizer is not None:
+            sizes_on_disk = {
+                name: os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder)
+            }
+            write_record(os.path.join(folder, TOKENIZER_FILE), tokenizer, sizes_on_disk)
         _require_no_shards(out_dir)
     made = [
         ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)

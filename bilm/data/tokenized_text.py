@@ -1,18 +1,23 @@
 """Raw text files to one tokenised file, and the record of how it was tokenised.
 
-The text has one sentence per line; the tokenizer's name is recorded in a JSON file next to the
-text, `NAME.tokenizer.json`, or in `tokenizer.json` for all texts of a folder. `bilm shard` and
-`bilm train` copy it, finally into the model's options.
+The text has one sentence per line. Its record is a JSON file next to it, `NAME.tokenizer.json`, or
+`tokenizer.json` for the texts of a folder: the tokenizer's name, and the size of each text in
+bytes, so that the record does not describe a text that took its place. `bilm shard` and `bilm
+train` copy the name, finally into the model's options.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from bilm.core.errors import TEXT, InputError, one_of, require, shown
+from bilm.core.errors import TEXT, InputError, integer, one_of, require, shown
+from bilm.data.prefetch import windows
+from bilm.data.processes import map_in_order
 from bilm.data.tokenizer import ANY_LANGUAGE, Tokenizer, ends_sentence, is_unspaced
 from bilm.files.reading import (
     TOKENIZER_FILE,
@@ -23,12 +28,15 @@ from bilm.files.reading import (
     read_files,
     read_json_object,
     require_path,
+    size_of,
 )
 from bilm.files.writing import atomic_write_all, compressed_as, write_json
 
 LINES = ("sentence", "paragraph", "wrapped")
 """What a line of raw text is: a sentence, a paragraph, or part of one that ends at a blank line."""
 
+# Text that occupies a process, and that is sent to it at once.
+_BYTES_PER_JOB, _BLOCK_CHARACTERS = 1 << 20, 1 << 18
 # Lines in the sample that decides what a line is.
 _LOOKED_AT = 2000
 # Most characters of a joined paragraph: data may lack blank lines.
@@ -37,8 +45,8 @@ _LONGEST_PARAGRAPH = 1_000_000
 # word allows.
 _WIDEST, _FULL = 200, 0.8
 # Largest proportions of wrapped lines that end a sentence, and that are followed by a capital; of
-# one-sentence lines that seem to hold two sentences.
-_FEW_ENDS, _FEW_CAPITALS, _FEW_INNER_ENDS = 0.4, 0.5, 0.2
+# one-sentence lines that seem to hold two sentences. Least proportion of wrapped lines that do.
+_FEW_ENDS, _FEW_CAPITALS, _FEW_INNER_ENDS, _SOME_INNER_ENDS = 0.4, 0.5, 0.2, 0.02
 
 
 class TokenizedText(NamedTuple):
@@ -77,6 +85,7 @@ def tokenize_files(
     *,
     method: str | None = None,
     lines: str | None = None,
+    jobs: int = 1,
     progress: ShowStage = quiet,
     overwrite: bool = False,
 ) -> TokenizedText:
@@ -90,6 +99,8 @@ def tokenize_files(
         out: the file to write, compressed if its name ends in .gz or .xz.
         language, method: as for `Tokenizer`.
         lines: as for `tokenize`; None: detected from the first 2,000 lines of each file.
+        jobs: number of processes, for more than a megabyte of text. They are spawned, so with more
+            than one, a program must run its main code under `if __name__ == "__main__":`.
         progress: called regularly with a `Stage`.
         overwrite: False raises an error if a file exists.
 
@@ -99,21 +110,53 @@ def tokenize_files(
             overwritten; the text is empty.
     """
     tokenizer = Tokenizer(language, method)
+    require(integer(), jobs=jobs)
     files = find_all_files(patterns)
-    of_file: dict[str, str] = {}
+    jobs = min(jobs, -(-size_of(files) // _BYTES_PER_JOB))
+    kinds: dict[str, str] = {}
+
+    def blocks() -> Iterator[_Block]:
+        for path, text in read_files(files, "tokenising", progress):
+            kinds[path], paragraphs = read_paragraphs(text, tokenizer, lines)
+            has_sentences = kinds[path] != "sentence"
+            for block, _ in windows(paragraphs, len, _BLOCK_CHARACTERS):
+                yield _Block(block, language, tokenizer.method, has_sentences)
+
     n_sentences = n_tokens = 0
     with atomic_write_all([out, record_beside(out)], overwrite=overwrite) as (temporary, record):
-        write_record(record, tokenizer.name)
-        with compressed_as(out, temporary) as file:
-            for path, read in read_files(files, "tokenising", progress):
-                of_file[path], sentences = split_text(read, tokenizer, lines)
-                for sentence in sentences:
-                    file.write(f"{' '.join(sentence)}\n".encode())
-                    n_sentences += 1
-                    n_tokens += len(sentence)
+        with (
+            compressed_as(out, temporary) as file,
+            contextlib.closing(map_in_order(jobs, _tokenize_block, blocks())) as results,
+        ):
+            for sentences, n_lines, n in results:
+                file.write(sentences)
+                n_sentences += n_lines
+                n_tokens += n
         if not n_sentences:
             raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no text.")
-    return TokenizedText(n_sentences, n_tokens, of_file, tokenizer.name)
+        sizes = {os.path.basename(out): os.path.getsize(temporary)}
+        write_record(record, tokenizer.name, sizes)
+    return TokenizedText(n_sentences, n_tokens, kinds, tokenizer.name)
+
+
+class _Block(NamedTuple):
+    """Paragraphs and their tokenizer; without `has_sentences` each is one sentence."""
+
+    paragraphs: list[str]
+    language: str
+    method: str
+    has_sentences: bool
+
+
+_tokenizer = functools.lru_cache(1)(Tokenizer)  # of a process
+
+
+def _tokenize_block(block: _Block) -> tuple[bytes, int, int]:
+    """Lines of tokens, and the numbers of lines and tokens."""
+    tokenizer = _tokenizer(block.language, block.method)
+    sentences = list(_split(block.paragraphs, tokenizer, block.has_sentences))
+    text = "".join(f"{' '.join(sentence)}\n" for sentence in sentences)
+    return text.encode(), len(sentences), sum(map(len, sentences))
 
 
 def split_text(
@@ -121,17 +164,28 @@ def split_text(
 ) -> tuple[str, Iterator[list[str]]]:
     """The kind of lines (see `tokenize`), and an iterator over the sentences' tokens, which reads
     lines as needed."""
+    lines, paragraphs = read_paragraphs(text, tokenizer, lines)
+    return lines, _split(paragraphs, tokenizer, lines != "sentence")
+
+
+def read_paragraphs(
+    text: Iterable[str], tokenizer: Tokenizer, lines: str | None = None
+) -> tuple[str, Iterator[str]]:
+    """The kind of lines (see `tokenize`), and an iterator over the paragraphs, or the sentences if
+    each line is one."""
     require(one_of((None, *LINES)), lines=lines)
     text = map(str.strip, text)
     if lines is None:
         first = list(itertools.islice(text, _LOOKED_AT))
         lines, text = what_lines_are(first, tokenizer), itertools.chain(first, text)
-    return lines, _sentences(text, tokenizer, lines)
+    return lines, _joined(text) if lines == "wrapped" else filter(None, text)
 
 
-def _sentences(text: Iterable[str], tokenizer: Tokenizer, lines: str) -> Iterator[list[str]]:
-    for paragraph in _joined(text) if lines == "wrapped" else filter(None, text):
-        sentences = [paragraph] if lines == "sentence" else tokenizer.sentences(paragraph)
+def _split(
+    paragraphs: Iterable[str], tokenizer: Tokenizer, has_sentences: bool
+) -> Iterator[list[str]]:
+    for paragraph in paragraphs:
+        sentences = tokenizer.sentences(paragraph) if has_sentences else [paragraph]
         yield from map(tokenizer.tokens, sentences)
 
 
@@ -161,14 +215,16 @@ def what_lines_are(text: Sequence[str], tokenizer: Tokenizer) -> str:
     pairs = [(line, after) for line, after in itertools.pairwise(text) if line and after]
     # The 98th percentile: a long word may make a few lines longer.
     width = sorted(map(len, filled))[int(0.98 * len(filled))] if filled else 0
-    if pairs and width <= _WIDEST:
+    n_several = sum(len(tokenizer.sentences(line)) > 1 for line in filled)
+    # Lines of verse, and of text without punctuation, do not hold the end of one sentence and the
+    # start of the next.
+    if pairs and width <= _WIDEST and n_several > _SOME_INNER_ENDS * len(filled):
         n_full = sum(len(line) + _length_of_first(after) > width for line, after in pairs)
         n_ends = sum(ends_sentence(line) for line, _ in pairs)
         n_capitals = sum(after[0].isupper() for _, after in pairs)
         few = n_ends < _FEW_ENDS * len(pairs) and n_capitals < _FEW_CAPITALS * len(pairs)
         if few and n_full >= _FULL * len(pairs):
             return "wrapped"
-    n_several = sum(len(tokenizer.sentences(line)) > 1 for line in filled)
     return "paragraph" if n_several > _FEW_INNER_ENDS * len(filled) else "sentence"
 
 
@@ -185,19 +241,29 @@ def record_beside(path: PathLike) -> str:
     return f"{require_path(path, 'a text file')}.{TOKENIZER_FILE}"
 
 
-def write_record(path: PathLike, tokenizer: str) -> None:
-    """Write the name of a tokenizer as a record."""
-    write_json(path, {"tokenizer": tokenizer})
+def write_record(path: PathLike, tokenizer: str, sizes: Mapping[str, int]) -> None:
+    """Write a record: the name of a tokenizer, and the names and sizes (bytes) of its texts."""
+    write_json(path, {"tokenizer": tokenizer, "bytes": dict(sizes)})
 
 
 def read_record(files: Iterable[PathLike]) -> str | None:
-    """The name of the tokenizer of all texts; None if a record is missing, or they differ."""
-    names: set[str | None] = set()
-    for file in files:
-        records = (record_beside(file), os.path.join(os.path.dirname(file), TOKENIZER_FILE))
-        record = next(filter(os.path.isfile, records), None)
-        name = read_json_object(record).get("tokenizer") if record else None
-        if record and not isinstance(name, str):
-            raise InputError(f"{record}: tokenizer must be text, got {shown(name)}.")
-        names.add(name)
+    """The name of the tokenizer of all texts; None if a record is missing, or they differ.
+
+    A record without sizes, which a person wrote, holds for all texts of its folder.
+    """
+    names = {_recorded_tokenizer(os.fspath(file)) for file in files}
     return names.pop() if len(names) == 1 else None
+
+
+def _recorded_tokenizer(file: str) -> str | None:
+    folder, name = os.path.split(file)
+    for record in (record_beside(file), os.path.join(folder, TOKENIZER_FILE)):
+        if os.path.isfile(record):
+            content = read_json_object(record)
+            tokenizer = content.get("tokenizer")
+            if not isinstance(tokenizer, str):
+                raise InputError(f"{record}: tokenizer must be text, got {shown(tokenizer)}.")
+            sizes = content.get("bytes")
+            if sizes is None or sizes.get(name) == os.path.getsize(file):
+                return tokenizer
+    return None

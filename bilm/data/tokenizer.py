@@ -1,7 +1,7 @@
-"""From raw text to sentences of tokens, in any script.
+"""From raw text to sentences of tokens, in many scripts.
 
 The built-in rules need no other package. They use Unicode categories instead of alphabets, so a
-combining mark stays with its letter in any script. Text is normalised to NFC, and only white space
+combining mark stays with its letter. Text is normalised to NFC, and only white space
 is dropped: joined, the tokens are the text.
 
 Chinese words come from jieba; spaCy's rules for a language can replace the built-in rules. Both are
@@ -24,12 +24,34 @@ from bilm.extras import import_extra
 ANY_LANGUAGE = "xx"
 """The code for any language with spaces between words."""
 
-_RULES_VERSION = "1"  # increase it whenever the rules give other tokens
+_RULES_VERSION = "2"  # increase it whenever the rules give other tokens
+_EARLIER_RULES = ("1",)
 _UNSPACED_LANGUAGES = frozenset("ja km lo my th zh".split())
+# ISO 639-1
+_TWO_LETTERS = frozenset(
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
+    "da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu "
+    "hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb "
+    "lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om "
+    "or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw "
+    "ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh xx yi yo za zh "
+    "zu".split()
+)
+# ISO 639-2 codes whose languages would otherwise be split by the wrong rules.
+_LONG_CODES = {
+    "bur": "my", "chi": "zh", "cmn": "zh", "deu": "de", "ell": "el", "eng": "en", "fra": "fr",
+    "fre": "fr", "ger": "de", "gre": "el", "hin": "hi", "ita": "it", "jpn": "ja", "khm": "km",
+    "lao": "lo", "mya": "my", "nld": "nl", "pol": "pl", "por": "pt", "rus": "ru", "spa": "es",
+    "tha": "th", "zho": "zh",
+}  # fmt: skip
 _LANGUAGE = Rule(
-    "a code of two or three lower-case letters such as 'en' or 'zh', or 'xx' for any language with "
-    "spaces between words",
-    lambda value: isinstance(value, str) and re.fullmatch("[a-z]{2,3}", value) is not None,
+    "an ISO 639 code: two letters such as 'en' or 'zh', three letters for a language without such "
+    "a code, or 'xx' for any language with spaces between words",
+    lambda code: (
+        isinstance(code, str)
+        and (code in _TWO_LETTERS or re.fullmatch("[a-z]{3}", code) is not None)
+        and code not in _LONG_CODES
+    ),
 )
 
 
@@ -38,17 +60,19 @@ class Tokenizer:
 
     Args:
         language: ISO 639 code, such as "en", "zh" or "hi"; "xx" is any language with spaces between
-            words. Only abbreviations, ordinals, and English contractions (do n't, Hale 's) depend
-            on it.
+            words. Abbreviations, ordinal numbers, Greek question marks, and English contractions
+            (do n't, Hale 's) depend on it: `LANGUAGES_WITH_RULES` has rules of its own, all other
+            languages are split like "xx".
         method: None: "jieba" for Chinese and "rules" for other languages.
             "rules": words, numbers, addresses and punctuation marks.
             "characters": like "rules", but each character of a script without spaces between words
             (Chinese, Japanese, Thai, ...) is a token.
             "jieba": like "rules", with Chinese words by the package jieba.
+            "residues": each letter is a token, for protein sequences.
             "spacy": the tokens of spaCy's blank pipeline for the language.
 
     Attributes:
-        name: language, method and its version, such as "en rules 1". Tokenizers with the same name
+        name: language, method and its version, such as "en rules 2". Tokenizers with the same name
             split text in the same way.
 
     Raises:
@@ -75,13 +99,17 @@ class Tokenizer:
 
     @classmethod
     def from_name(cls, name: str) -> Tokenizer | None:
-        """The tokenizer with this name; None if it is unknown or its package is missing."""
-        language, _, rest = name.partition(" ")
+        """The tokenizer with this name; None if it is unknown or its package is missing.
+
+        An earlier version of the rules counts as the same: later ones differ in rare marks.
+        """
+        language, method, version = [*name.split(" "), "", ""][:3]
         try:
-            found = cls(language, rest.partition(" ")[0])
+            tokenizer = cls(language, method or "none")
         except InputError:
             return None
-        return found if found.name == name else None
+        is_earlier = method in ("rules", "characters") and version in _EARLIER_RULES
+        return tokenizer if tokenizer.name == name or is_earlier else None
 
     def tokens(self, sentence: str) -> list[str]:
         """The tokens of a sentence; joined, they are its NFC form without white space.
@@ -191,9 +219,10 @@ def _unspaced_pattern() -> re.Pattern[str]:
 
 @functools.cache
 def _piece_pattern() -> re.Pattern[str]:
-    """A character other than white space, with the marks and Korean vowels after it."""
-    behind = rf"[{_classes().mark}\u1160-\u11ff]"
-    return re.compile(rf"[^\s]{behind}*")
+    """A character with the marks after it, or a Korean syllable with its letters."""
+    mark = _classes().mark
+    korean = rf"[\u1100-\u11ff\uac00-\ud7a3][{mark}\u1160-\u11ff]*"
+    return re.compile(rf"{korean}|\S[{mark}]*")
 
 
 # Tokens
@@ -208,10 +237,10 @@ def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
     c = _classes()
     letter, mark, end = rf"[{c.letter}](?<!\d)", f"[{c.mark}]*", f"(?![{c.letter}{c.mark}@])"
     word = f"[{c.letter}][{c.letter}{c.mark}]*"
-    # Characters that join two words to one: don't, left-hand, col·lecció, צה״ל, 1,024.5, 12:30,
-    # tf.keras.
+    # Characters that join two words to one: don't, left-hand, col·lecció, צה״ל, Ո՞վ, 1,024.5,
+    # 12:30, tf.keras.
     joints = (
-        rf"['’·‧_\u05f3\u05f4{c.format}]",
+        rf"['’·‧_\u05f3\u05f4\u055b\u055c\u055e{c.format}]",
         r"(?<!\d)[-‐‑]|[-‐‑](?!\d)",
         rf"\.(?=[{c.lower}])",
         r"(?<=\d)[.,:٫٬](?=\d)",
@@ -222,10 +251,10 @@ def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
         f"[{c.unspaced}]" if characters else f"[{c.unspaced}][{c.unspaced}{c.mark}]*",
         # URLs; they end in a letter or a slash, so that no word is cut.
         rf"(?:https?://|www\.)[^\s<>\"“”‘’«»{c.han}{c.unspaced}]*[{c.letter}/]{end}",
-        rf"(?:{letter}{mark}\.){{2,}}{end}",  # U.S.
-        rf"(?:{letter}{mark}\.)+{letter}{mark}{end}",  # U.S
+        rf"(?:{letter}{mark}\.){{2,9}}{end}",  # U.S.
+        rf"(?:{letter}{mark}\.){{1,9}}{letter}{mark}{end}",  # U.S
         rf"{mark}{word}(?:(?:{'|'.join(joints)}){word})*(?:@{word}(?:[.-]{word})+)?",
-        r"([.\-–—…=*~_#])\2+",
+        r"([.\-–—…=*~_#`])\2+|''+",  # also ``quotes''
         r"[\U0001f1e6-\U0001f1ff]{2}",  # flags
         # Any other character; joiners combine several emojis.
         rf"\S(?:{mark}(?<=\u200d)[^\s{c.letter}{c.han}{c.unspaced}])*",
@@ -304,19 +333,24 @@ def _with_marks(parts: Iterable[str]) -> list[str]:
     return found
 
 
+def _by_residues(language: str) -> tuple[str, Split]:
+    return "1", list
+
+
 _SPLITTERS: dict[str, Callable[[str], tuple[str, Split]]] = {
     "rules": _by_rules,
     "characters": lambda language: _by_rules(language, characters=True),
     "jieba": _by_jieba,
     "spacy": _by_spacy,
+    "residues": _by_residues,
 }
 
 
 # Sentences
 
-# Marks that end a sentence anywhere (from Unicode's property Sentence_Terminal), and marks that end
-# a sentence before white space.
-_ALWAYS = "。！？｡؟۔։।॥፧።፨។៕᙮᠃᠉᱾᱿‼⁇⁈⁉‽⸮⸼꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗܀܁܂߹࠷࠹࠽࠾᪨᪩᪪᪫᭚᭛᭞᭟᰻᰼"
+# Marks that end a sentence anywhere (most have Unicode's property Sentence_Terminal), and marks
+# that end a sentence before white space.
+_ALWAYS = "。！？｡؟۔։။།༎।॥፧።፨។៕᙮᠃᠉᱾᱿‼⁇⁈⁉‽⸮⸼꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗܀܁܂߹࠷࠹࠽࠾᪨᪩᪪᪫᭚᭛᭞᭟᰻᰼"
 _BEFORE_SPACE = ".!?…．"
 _MARKS = re.compile(f"[{_ALWAYS}{_BEFORE_SPACE}]+")
 _GREEK_MARKS = re.compile(f"[{_ALWAYS}{_BEFORE_SPACE};]+")
@@ -353,6 +387,8 @@ _BEFORE_NUMBER = frozenset("no nos nr p s art ch pt".split())
 _DOTTED_ORDINALS = frozenset(
     "bs cs da de et eu fi hr hu is lb lv nb nn no pl sk sl sr tr xx".split()
 )
+LANGUAGES_WITH_RULES = tuple(sorted({*_ABBREVIATIONS, *_DOTTED_ORDINALS, "el"} - {ANY_LANGUAGE}))
+"""Languages with abbreviations, ordinal numbers or marks of their own."""
 # Capitalised words that start a sentence rather than continue a name: in the U.S. The ...
 _STARTERS = frozenset(
     "A After Although An And As At Before Both But By During Each For From He Her His How However "
@@ -365,6 +401,7 @@ def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
     """The sentences of a paragraph in NFC, without the white space around them."""
     text, start, found = paragraph.strip(), 0, []
     n_quotes = counted = 0
+    has_letter = False
     for marks in (_GREEK_MARKS if language == "el" else _MARKS).finditer(text):
         end = marks.end()
         attached = _ATTACHED.match(text, end)
@@ -375,13 +412,14 @@ def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
             end = _end_of(_CLOSING, text, end)
         else:
             continue  # within a word, or before a comma
-        n_quotes, counted = n_quotes + text.count('"', counted, end), end
+        n_quotes += text.count('"', counted, end)
+        has_letter = has_letter or any(map(str.isalpha, text[counted:end]))
+        counted = end
         if n_quotes % 2:  # the next quote closes
             end = _end_of(_STRAIGHT_QUOTE, text, end)
-        has_letter = any(map(str.isalpha, text[start:end]))
         if has_letter and (ends_anyway or _may_end(text, start, marks, end, language)):
             found.append(text[start:end])
-            start = _end_of(_SPACE, text, end)
+            start, has_letter = _end_of(_SPACE, text, end), False
     return [*found, text[start:]] if start < len(text) else found
 
 

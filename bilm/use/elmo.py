@@ -127,7 +127,7 @@ class ELMo:
         self._words = words
         self.network, self.word_ids = network, words.word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
-        self._untokenized = UntokenizedCheck(options.tokenizer)
+        self._untokenized = UntokenizedCheck()
 
     @classmethod
     def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> ELMo:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.core.errors import InputError, integer, require, require_at_least
-from bilm.data.counting import n_processors
+from bilm.data.processes import n_processors
 from bilm.data.text_ranges import RangeReader, TextRange, find_ranges
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, ShowStage, Stage, find_all_files, quiet, require_path
