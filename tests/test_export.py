@@ -111,13 +111,6 @@ def test_batches_without_a_token(served):
     assert found["lstm_outputs1"].shape == (3, 0, 8)
 
 
-def test_an_empty_token_within_a_sentence_is_a_word(served, small):
-    tokens, lengths = tf.constant([["a", "", "dog", ""]]), tf.constant([3])
-    found = served.signatures["tokens"](tokens=tokens, sequence_len=lengths)["elmo"]
-    close(found[0, :3], ELMo.from_pretrained(small).encode([["a", "", "dog"]])[0])
-    assert not found.numpy()[0, 3].any()
-
-
 @pytest.mark.parametrize(
     "lengths, message",
     [

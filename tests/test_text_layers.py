@@ -16,7 +16,7 @@ SENTENCES = [
     ["The", "cat", "Größe", "苹果", "😀", "."],
     [],
     ["<S>", "within", "</S>", "<UNK>"],
-    ["", "x" * 80, "", "é" * 30],
+    ["x" * 80, "é" * 30],
     ["a\0b", "\0", "ß\0", "<s>", "<S>x"],
     ["Größe" * 5, "苹果" * 9],
 ]
@@ -37,7 +37,7 @@ def test_character_ids_are_the_batchers(width, graph):
 
 
 def test_word_ids_are_the_batchers(tmp_path):
-    """A blank line is the empty token; if a token is repeated, its last id wins."""
+    """If a token is repeated, its last id wins."""
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     ids = WordIds(VOCABULARY)(SENTENCES)
     assert ids.dtype == tf.int32
@@ -129,6 +129,7 @@ def test_in_a_data_set():
         (tf.constant("a"), r"sentences \(batch,\) or tokens \(batch, time\), got shape"),
         (tf.constant([[["a"]]]), r"got shape \(1, 1, 1\)"),
         (tf.ragged.constant([[1], []]), "text must be strings, got int32"),
+        ("a text", "text must be a list of sentences, got 'a text'"),
         (keras.Input((None,)), "must be strings, got float32; a keras.Input needs dtype='str"),
         (keras.Input((2, 3), dtype="string"), r"got shape \(None, 2, 3\)"),
     ],

@@ -104,26 +104,68 @@ def read_keys(path: PathLike) -> list[str]:
 
 # Sentences from the caller
 
+# What is wrong with a token, also within a graph.
+EMPTY_TOKEN = 'must not be empty: "" is padding, only at the end of a sentence'
+WHITE_SPACE = "must not contain white space: pass sentences as text, of (batch, 1) text[:, 0]"
 
-def as_tokens(sentence: Any, where: str, kind: Any = str, *, split: bool = True) -> list[Any]:
-    """The tokens of a sentence, which is a list of tokens of type `kind` or, with `split`, text;
-    `where` names it in messages."""
-    if split and isinstance(sentence, str):
-        return sentence.split()
+
+def as_tokens(sentence: Any, where: str, *, split: bool = True) -> list[str]:
+    """The tokens of a sentence, which is a list of tokens or, with `split`, text; `where` names it
+    in messages. Bytes are UTF-8. Trailing "" is padding."""
+    sentence = as_python(sentence)
+    if split and isinstance(sentence, str | bytes):
+        return _decoded(sentence, where).split()
     if not is_ordered(sentence):
         rule = "text or a list of tokens" if split else "a list of tokens"
         raise InputError(f"{where} must be {rule}, got {shown(sentence)}.")
     tokens = list(sentence)
-    for position, token in enumerate(tokens):
-        if not isinstance(token, kind):
-            found = f"{type(token).__name__} {shown(token)}"
-            raise InputError(f"{where}, token {position} must be text, got {found}.")
+    if not all(map(TEXT.holds, tokens)):
+        tokens = [_decoded(token, f"{where}, token {k}") for k, token in enumerate(tokens)]
+    while tokens and not tokens[-1]:
+        tokens.pop()
+    if " ".join(tokens).split() != tokens:
+        _refuse_token(tokens, where)
     return tokens
 
 
-def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
-    """Pairs (id, tokens) of sentences. The items are pairs (id, sentence) if `with_ids`; otherwise
-    ids are numbers."""
+def as_python(values: Any) -> Any:
+    """A tensor or array as lists of its values; other values as they are."""
+    if hasattr(values, "to_list"):  # a ragged tensor
+        return values.to_list()
+    values = values.numpy() if hasattr(values, "numpy") else values
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+def _decoded(value: Any, where: str) -> str:
+    value = as_python(value)
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, bytes):
+        raise InputError(f"{where} must be text, got {type(value).__name__} {shown(value)}.")
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{where} must be UTF-8, got {shown(value)}.") from None
+
+
+def _refuse_token(tokens: Sequence[str], where: str) -> None:
+    """Raise an error for the first token that is empty or has white space."""
+    for position, token in enumerate(tokens):
+        if not token:
+            raise InputError(f"{where}, token {position} {EMPTY_TOKEN}.")
+        if token.split() != [token]:
+            raise InputError(f"{where}, token {position} {WHITE_SPACE}, got {shown(token)}.")
+
+
+def read_stream(sentences: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
+    """Pairs (id, tokens) of sentences: lists, tensors, arrays or streams of text or tokens. With
+    `with_ids` they are pairs (id, sentence); otherwise ids are numbers."""
+    sentences = as_python(sentences)
+    require(SENTENCES, sentences=sentences)
+    return _pairs(sentences, with_ids)
+
+
+def _pairs(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
     for number, item in enumerate(items):
         where = f"sentence {number}"
         if not with_ids:

@@ -17,7 +17,13 @@ from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, load_network, open_if_given, require_model_of
+from bilm.use.tensor_checks import require_true
 
+_EARLY_PADDING = "ids must have padding (0) only at the end of a sentence, as Batcher pads"
+_NO_WEIGHTS = (
+    "the weights were never loaded: clone_model and from_config copy the configuration only, so "
+    "call set_weights(model.get_weights())"
+)
 _FILES = ("weight_file", "embedding_weight_file", "vocab_file", "warm_up")
 
 
@@ -120,6 +126,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
             if weights is not None:
                 load_network(self.network, weights, table)
         self.encoder, self.stacks = self.network
+        self._is_loaded = weight_file is not None
         self._kept_states: Any = None
         if stateful:
             self._kept_states = tf.nest.map_structure(self._add_state, self.network.zero_states(1))
@@ -184,18 +191,26 @@ class BidirectionalLanguageModel(LayerOfFiles):
 
     def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
         ids = tf.cast(ids, tf.int32)
+        mask = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
+        is_at_end = tf.reduce_all(mask[:, :-1] | ~mask[:, 1:])
+        ids = require_true(ids, is_at_end, _EARLY_PADDING)
         if not self.use_character_inputs:
-            return self.read(self.encoder(ids), ids > 0)
+            return self.read(self.encoder(ids), mask)
         # (batch, time + 2, characters) -> (words, characters) -> (words, projection_dim)
         words = self.encoder(tf.reshape(ids, (-1, ids.shape[-1])))
         dim = self.options.lstm.projection_dim
         tokens = tf.reshape(words, tf.concat([tf.shape(ids)[:2], [dim]], 0))
         tokens = tf.ensure_shape(tokens, (*ids.shape[:2], dim))
-        return self.read(tokens, tf.reduce_any(ids > 0, axis=-1))
+        return self.read(tokens, mask)
 
     def read(self, tokens: tf.Tensor, token_mask: tf.Tensor) -> dict[str, tf.Tensor]:
         """The dict of a call, from the token encoder's vectors: float32 (batch, time + 2,
         projection_dim), and a mask bool (batch, time + 2), True from BOS to EOS."""
+        if not self._is_loaded:
+            # A row of the kernel and the bias are not all zeros in a trained layer.
+            kernel, bias, _ = self.stacks[0].layer_weights[0].tensors()
+            has_values = tf.reduce_any(kernel[0] != 0) | tf.reduce_any(bias != 0)
+            tokens = require_true(tokens, has_values, f"{self.name}: {_NO_WEIGHTS}")
         lengths = tf.reduce_sum(tf.cast(token_mask, tf.int32), axis=1)
         tokens *= tf.cast(token_mask, tf.float32)[..., tf.newaxis]
         states = self._states_before(tf.shape(tokens)[0])

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import SENTENCES, InputError, one_of, require, require_at_least, shown
+from bilm.core.errors import InputError, one_of, require, require_at_least, shown
 from bilm.core.network import BiLM
 from bilm.core.scalar_mix import ScalarMix
 from bilm.data import Vocabulary
@@ -199,8 +199,8 @@ class ELMo:
         """The vectors of sentences.
 
         Args:
-            sentences: lists of tokens, or text that is split at white space. An empty sentence has
-                no tokens.
+            sentences: text that is split at white space, or lists of tokens, as lists, arrays or
+                tensors. Bytes are UTF-8. Trailing "" is padding, without vectors.
             layers: "average" or "sum" of all layers, including the token layer; "top"; "all"; a
                 layer number, 0 for the token layer, -1 for the top; a trained `ScalarMix`; or one
                 weight per layer. A mix that normalises does so within each sentence.
@@ -265,21 +265,25 @@ class ELMo:
                 example on disk; it must support `array[..., start:stop, columns] = values`. None:
                 in memory.
         """
-        require(SENTENCES, sentences=sentences)
+        items = read_stream(sentences, with_ids)
         require_at_least(1, batch_size=batch_size)
         require(one_of((None, "mean", "max")), pooling=pooling)
         choice = LayerChoice(layers, self.n_layers)
         in_memory = functools.partial(np.empty, dtype=np.float32)
         job = _Job(choice, pooling, batch_size, new_array or in_memory)
-        return self._encode_iter(sentences, job, with_ids, show_progress)
+        return self._encode_iter(items, job, with_ids, show_progress)
 
     def _encode_iter(
-        self, items: Iterable[Any], job: _Job, with_ids: bool, show_progress: ShowProgress
+        self,
+        items: Iterator[tuple[Any, list[str]]],
+        job: _Job,
+        with_ids: bool,
+        show_progress: ShowProgress,
     ) -> Iterator[Any]:
         waiting: deque[tuple[Any, int]] = deque()  # id and length of the sentences read ahead
 
         def sentences() -> Iterator[Tokens]:
-            for number, (name, tokens) in enumerate(read_stream(items, with_ids)):
+            for number, (name, tokens) in enumerate(items):
                 self._words.refuse_unknown(tokens, f"sentence {number}")
                 waiting.append((name, len(tokens)))
                 self._untokenized.add(tokens)

@@ -20,7 +20,7 @@ from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, open_if_given, open_weights
 from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles
 from bilm.use.elmo import LayerChoice, Pretrained
-from bilm.use.text_layers import FramedWords, TextLayer, as_text, framed_words, tokens_of
+from bilm.use.text_layers import FramedWords, TextLayer, as_text, framed_words
 from bilm.use.word_vectors import (
     CACHE,
     CACHE_AND_CHARACTERS,
@@ -193,7 +193,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if inputs.dtype == tf.string:
-            found = self.all_layers(framed_words(tokens_of(inputs)))
+            found = self.all_layers(framed_words(inputs))
         else:
             found = self.language_model(inputs)
         layers, mask = found["lm_embeddings"], found["mask"]

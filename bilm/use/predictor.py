@@ -28,7 +28,6 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import (
-    SENTENCES,
     InputError,
     integer,
     one_of,
@@ -220,7 +219,6 @@ class Predictor:
     ) -> Iterator[Any]:
         """The scores of a stream, in bounded memory and in the order of the input; see `score`.
         `with_ids` takes pairs (id, sentence) and yields pairs (id, `SentenceScore`)."""
-        require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
         requests = (_Request(*item) for item in read_stream(sentences, with_ids))
         return self._by_window(requests, lambda w: self._scores(w, batch_size), with_ids)
@@ -262,7 +260,6 @@ class Predictor:
         Raises:
             InputError: an argument has a wrong value, or a sentence lacks a place.
         """
-        require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
         require(integer(), n=n)
         if isinstance(places, str):

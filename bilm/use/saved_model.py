@@ -24,7 +24,7 @@ from bilm.files.writing import folder_in_place
 from bilm.files.zip_files import extracted
 from bilm.use.elmo import LayerChoice, Pretrained
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
-from bilm.use.text_layers import FramedWords, framed_words, tokens_of
+from bilm.use.text_layers import FramedWords, framed_words
 
 # The files of our SavedModels; the first one identifies such a folder.
 _FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*")
@@ -104,7 +104,7 @@ class ServedELMo(tf.Module):
     @tf.function(autograph=False, input_signature=[tf.TensorSpec((None,), tf.string, "strings")])
     def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """The vectors of sentences (batch,), which are split at white space."""
-        return self._vectors(framed_words(tokens_of(strings)))
+        return self._vectors(framed_words(strings))
 
     @tf.function(
         autograph=False,

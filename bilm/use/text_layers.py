@@ -26,7 +26,8 @@ from bilm.data.encoding import (
     WORD_LENGTH,
     network_ids,
 )
-from bilm.data.sentences import as_tokens
+from bilm.data.sentences import EMPTY_TOKEN, WHITE_SPACE, as_tokens
+from bilm.use.tensor_checks import require_all
 
 # The white space of str.split; TensorFlow's split knows ASCII only.
 _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"  # noqa: E501
@@ -59,11 +60,11 @@ def as_text(text: Any) -> Any:
 
 def _padded(text: Any) -> np.ndarray:
     """Sentences, or lists of tokens padded with b"", as an array of bytes."""
-    require(SENTENCES, sentences=text)
+    require(SENTENCES, text=text)
     text = list(text)
     if all(isinstance(sentence, str | bytes) for sentence in text):
         return np.array([*map(utf8, text)], object)
-    rows = [as_tokens(s, f"sentence {n}", str | bytes, split=False) for n, s in enumerate(text)]
+    rows = [as_tokens(s, f"sentence {n}", split=False) for n, s in enumerate(text)]
     padded = np.full((len(rows), max(map(len, rows))), b"", object)
     for row, tokens in zip(padded, rows, strict=True):
         row[: len(tokens)] = [*map(utf8, tokens)]
@@ -75,43 +76,32 @@ def utf8(token: str | bytes) -> bytes:
     return token if isinstance(token, bytes) else token.encode("utf-8", "ignore")
 
 
-def tokens_of(text: tf.Tensor) -> tf.Tensor:
-    """Tokens (batch, time) of strings: sentences (batch,) are split as str.split does."""
-    if text.shape.rank == 2:
-        return text
-    return tf.strings.split(tf.strings.regex_replace(text, _WHITE_SPACE, " ")).to_tensor("")
+def framed_words(text: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedWords:
+    """Put the words of sentences between `<S>` and `</S>`.
 
-
-def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedWords:
-    """Put sentences, string (batch, time), between `<S>` and `</S>`.
-
-    Without `lengths`, int32 (batch,), a sentence ends at its last token that is not ""; an earlier
-    "" is an empty token.
+    Sentences (batch,) are split as str.split does. Tokens (batch, time) must have no white space;
+    a sentence has `lengths` tokens, int32 (batch,), or ends at its last token that is not "".
     """
+    if text.shape.rank == 1:
+        tokens = tf.strings.split(tf.strings.regex_replace(text, _WHITE_SPACE, " ")).to_tensor("")
+    else:
+        tokens = text
     n_rows, n_tokens = tf.unstack(tf.shape(tokens))
     if lengths is None:
         last = tf.where(tf.not_equal(tokens, ""), tf.range(1, n_tokens + 1), 0)
         # The maximum of an empty row is negative.
         lengths = tf.maximum(tf.reduce_max(last, axis=1), 0)
     end = lengths[:, tf.newaxis] + 1  # (batch, 1), the position of `</S>`
+    if text.shape.rank == 2:
+        is_padding = tf.range(1, n_tokens + 1) >= end
+        is_whole = tf.equal(tf.strings.regex_replace(tokens, _WHITE_SPACE, ""), tokens)
+        for holds, rule in ((is_whole, WHITE_SPACE), (tf.not_equal(tokens, ""), EMPTY_TOKEN)):
+            tokens = require_all(tokens, holds | is_padding, tokens, f"text: a token {rule}")
     positions = tf.range(n_tokens + 2)
     mark = tf.fill((n_rows, 1), BOS)
     words = tf.where(positions == end, EOS, tf.concat([mark, tokens, mark], axis=1))
     mask = positions <= end  # (batch, time + 2)
     return FramedWords(tf.where(mask, words, BOS), mask)
-
-
-def all_known(ids: tf.Tensor, words: tf.Tensor, message: str) -> tf.Tensor:
-    """`ids`; if one of them is 0, an error with a message and the first such words."""
-    unknown = tf.boolean_mask(words, ids == 0)
-    if tf.executing_eagerly():
-        if len(unknown):
-            shown = (repr(word.decode("utf-8", "replace")) for word in unknown[:5].numpy())
-            raise InputError(f"text: {message}: {', '.join(shown)}.")
-        return ids
-    known = tf.debugging.Assert(tf.size(unknown) == 0, [f"text: {message}:", unknown], summarize=5)
-    with tf.control_dependencies([known]):
-        return tf.identity(ids)
 
 
 class TextLayer(keras.layers.Layer):
@@ -150,7 +140,7 @@ class _TextToIds(TextLayer):
         return super().__call__(as_text(text), *args, **kwargs)
 
     def call(self, text: tf.Tensor) -> tf.Tensor:
-        words, mask = framed_words(tokens_of(text))
+        words, mask = framed_words(text)
         is_word = mask[..., tf.newaxis] if self.last_axes else mask  # next to the characters
         ids = self.ids_of(words) * tf.cast(is_word, tf.int32)
         ids._keras_mask = mask
@@ -256,8 +246,8 @@ class WordIds(_TextToIds):
         ids = self.table.lookup(words)  # 0 outside the vocabulary
         if self.unk is not None:
             return tf.where(ids == 0, self.unk, ids)
-        message = f"a word is not in the vocabulary, which lacks {UNK} for such words"
-        return all_known(ids, words, message)
+        message = f"text: a word is not in the vocabulary, which lacks {UNK} for such words"
+        return require_all(ids, ids > 0, words, message)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"vocabulary": list(self.vocabulary)}

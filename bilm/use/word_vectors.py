@@ -31,7 +31,8 @@ from bilm.files.weights import (
     load_table,
     require_model_of,
 )
-from bilm.use.text_layers import CharacterIds, WordIds, all_known
+from bilm.use.tensor_checks import require_all
+from bilm.use.text_layers import CharacterIds, WordIds
 
 # A table has a trained vector for <UNK>, a cache has none.
 KINDS = CHARACTERS, TABLE, CACHE, CACHE_AND_CHARACTERS = (
@@ -239,10 +240,10 @@ class WordVectors(keras.layers.Layer):
         rows = self.words.table.lookup(words)
         if self.kind == CACHE:
             message = (
-                "words without a vector, which are not in the vocabulary of the token cache (the "
-                "weights lack a character encoder, char_embed)"
+                "text: words without a vector, which are not in the vocabulary of the token cache "
+                "(the weights lack a character encoder, char_embed)"
             )
-            return encoder(all_known(rows, words, message))
+            return encoder(require_all(rows, rows > 0, words, message))
         # (words, 1 + max_characters_per_token)
         ids = tf.concat([rows[:, tf.newaxis], self.characters.ids_of(words)], axis=1)
         return CachedWords(self.cache, encoder)(ids)

@@ -1,0 +1,34 @@
+"""Checks of values that may be known only when a graph runs."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bilm.core.errors import InputError
+
+
+def require_true(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
+    """`value`, if a bool scalar is True; otherwise an error: InputError, or within a graph
+    tf.errors.InvalidArgumentError."""
+    return _checked(value, condition, message, None)
+
+
+def require_all(value: tf.Tensor, holds: tf.Tensor, words: tf.Tensor, message: str) -> tf.Tensor:
+    """`value`, if `holds`, bool in the shape of `words`, is True everywhere; otherwise an error as
+    for `require_true`, with the first words where it is not."""
+    wrong = tf.boolean_mask(words, ~holds)
+    return _checked(value, tf.size(wrong) == 0, message, wrong)
+
+
+def _checked(
+    value: tf.Tensor, condition: tf.Tensor, message: str, words: tf.Tensor | None
+) -> tf.Tensor:
+    if not tf.executing_eagerly():
+        data = [message] if words is None else [f"{message}:", words]
+        with tf.control_dependencies([tf.debugging.Assert(condition, data, summarize=5)]):
+            return tf.identity(value)
+    if not condition:
+        found = [] if words is None else words[:5].numpy()
+        listed = ", ".join(repr(word.decode("utf-8", "replace")) for word in found)
+        raise InputError(f"{message}: {listed}." if listed else f"{message}.")
+    return value
