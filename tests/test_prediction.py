@@ -76,6 +76,30 @@ def test_scores_of_each_token(model, predictor):
         np.testing.assert_allclose(score.joint_total, (forward + backward[::-1]).sum(), 1e-5, 1e-5)
 
 
+def test_repeated_sentences_and_beginnings(small):
+    """Shared beginnings and repeated sentences are predicted once, with equal scores."""
+    model, predictor = small
+    sentences = [["the", *SENTENCES[2]], ["the", *SENTENCES[2], "the"], ["the", *SENTENCES[2]]]
+    scores = predictor.score(sentences)
+    for sentence, score in zip(sentences, scores, strict=True):
+        forward, backward = [-losses for losses in model.sentence_losses(sentence)]
+        np.testing.assert_allclose([*score.forward, score.end], forward, 1e-5, 1e-5)
+        np.testing.assert_allclose([score.begin, *score.backward], backward[::-1], 1e-5, 1e-5)
+    scores[0].forward[:] = 0
+    assert scores[2].forward.all()
+    [forward_only] = predictor.score(sentences[1:2], forward_only=True)
+    np.testing.assert_allclose(forward_only.forward_total, scores[1].forward_total, 1e-6)
+    assert forward_only.backward is forward_only.joint_total is None
+
+
+def test_scores_in_bfloat16(small):
+    model, predictor = small
+    scores = Predictor.from_pretrained(model.folder, precision="bfloat16").score(SENTENCES)
+    rounded, exact = ([s.forward_total for s in x] for x in (scores, predictor.score(SENTENCES)))
+    assert rounded != exact
+    np.testing.assert_allclose(rounded, exact, 0.03)
+
+
 def product(model, sentence, place, directions, prior):
     """The product of the directions' distributions over the words, float64."""
     logits = sum(model.words_of_place(sentence, place, d) for d in directions)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.core.full_softmax import full_cross_entropy
+from bilm.core.full_softmax import full_cross_entropy, log_probabilities
 from bilm.core.softmax import Negatives, Softmax, is_member
 from tests import oracle
 
@@ -209,6 +209,21 @@ def test_full_softmax_of_no_rows():
     tensors, _, _ = full_arguments(1)
     losses = full_cross_entropy(tf.zeros((0, DIM)), *tensors[1:], tf.zeros((0,), tf.int32))
     assert losses.shape == (0,)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_log_probabilities_in_blocks(precision):
+    """Several blocks of rows and classes, and incomplete ones."""
+    random = np.random.default_rng(1)
+    hidden, W = (random.normal(size=(n, 16)).astype(np.float32) for n in (600, 9000))
+    W, b = W / 4, random.normal(size=9000).astype(np.float32)
+    index, targets = random.integers(0, 600, 900), random.integers(0, 9000, 900)
+    index, targets = index.astype(np.int32), targets.astype(np.int32)
+    found = log_probabilities(*map(tf.constant, (hidden, W, b, index, targets)), precision)
+    logits = hidden.astype(np.float64) @ W.T + b
+    expected = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    tolerance = 1e-5 if precision == "float32" else 0.05
+    np.testing.assert_allclose(found, expected[index, targets], atol=tolerance, rtol=1e-5)
 
 
 def test_full_losses_of_the_layer():

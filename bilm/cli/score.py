@@ -119,13 +119,16 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
 
     name, lines = text_command.read_input(args.input)
     split = str.split if tokenizer is None else tokenizer.tokens
-    losses = np.zeros(predictor.options.n_directions)
+    is_forward = args.format == "surprisal"  # which needs no backward direction
+    losses = np.zeros(1 if is_forward else predictor.options.n_directions)
     counts = Counter[str]()
-    first = int(args.format == "surprisal")  # the number of the first line
+    first = int(is_forward)  # the number of the first line
 
     def scores() -> Iterator[tuple[int, Scored]]:
         found = text_command.sentences(name, lines, split, first)
-        scored = predictor.score_iter(found, batch_size=args.batch_size, with_ids=True)
+        scored = predictor.score_iter(
+            found, batch_size=args.batch_size, forward_only=is_forward, with_ids=True
+        )
         for (number, line), score in scored:
             sums = _sums(score)
             counts.update(sentences=1, tokens=sums["tokens"], unknown=sums["unknown"])

@@ -1,11 +1,13 @@
 """The softmax over the whole vocabulary, in memory that does not grow with it.
 
-Logits are computed in blocks of classes, forward and backward, with a running maximum and sum: at
-most 64 MiB of logits exist at once, however large the vocabulary is.
+Logits are computed in blocks of classes, forward and backward, with a running maximum and sum: only
+a few MiB of logits exist at once, so that they stay in the CPU cache.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -13,7 +15,9 @@ import tensorflow as tf
 from bilm.core.matmul import matmul
 
 # Bytes of logits that exist at a time.
-BLOCK_BYTES = 64 * 2**20
+BLOCK_BYTES = 8 * 2**20
+# Rows and classes of a compiled block of logits.
+_TILE_ROWS, _TILE_CLASSES = 256, 4096
 # Far below any logit, and finite, to avoid differences of infinities.
 NEVER = -1e30
 
@@ -26,6 +30,19 @@ class LogitBlocks(NamedTuple):
     b: tf.Tensor  # float32 (classes,)
     size: tf.Tensor  # int32 (), classes per block
     precision: str  # of the matmuls
+
+    @classmethod
+    def of(
+        cls,
+        hidden: tf.Tensor,
+        W: tf.Tensor,
+        b: tf.Tensor,
+        precision: str,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> LogitBlocks:
+        """Blocks of `block_bytes` bytes of logits, and at least 128 classes."""
+        size = tf.maximum(block_bytes // 4 // tf.maximum(tf.shape(hidden)[0], 1), 128)
+        return cls(hidden, W, b, size, precision)
 
     @property
     def n_classes(self) -> tf.Tensor:
@@ -60,8 +77,7 @@ def full_cross_entropy(
 
     @tf.custom_gradient
     def losses_of(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        size = tf.maximum(block_bytes // 4 // tf.maximum(tf.shape(hidden)[0], 1), 128)
-        blocks = LogitBlocks(hidden, W, b, size, precision)
+        blocks = LogitBlocks.of(hidden, W, b, precision, block_bytes)
         log_sum = _log_sum(blocks)
         true_W = tf.gather(W, targets)  # (n, dim)
         true_logit = tf.reduce_sum(hidden * true_W, axis=1) + tf.gather(b, targets)
@@ -77,6 +93,79 @@ def full_cross_entropy(
         return log_sum - true_logit, gradient
 
     return losses_of(hidden, W, b)
+
+
+def log_probabilities(
+    hidden: tf.Tensor,
+    W: tf.Tensor,
+    b: tf.Tensor,
+    index: tf.Tensor,
+    targets: tf.Tensor,
+    precision: str = "float32",
+) -> tf.Tensor:
+    """log softmax(hidden[index] . W^T + b)[targets]: float32 (n,), nats; it has no gradient.
+
+    The sum over classes is computed once per row of `hidden`, in blocks whose operations are
+    compiled, for `_TILE_ROWS` rows at a time. The remaining rows are computed without compilation.
+
+    Args:
+        hidden: float32 (rows, dim), distinct rows.
+        W, b: see `LogitBlocks`.
+        index: int32 (n,), the row of each prediction.
+        targets: int32 (n,), its class.
+        precision: of the logits.
+    """
+    hidden, W = tf.cast(hidden, precision), tf.cast(W, precision)
+    log_sums = _log_sums(hidden, W, b)
+    products = tf.cast(tf.gather(hidden, index), tf.float32)
+    products *= tf.cast(tf.gather(W, targets), tf.float32)  # (n, dim)
+    # Rounded like the logits of the sum, so that no probability exceeds 1.
+    logit = tf.cast(tf.cast(tf.reduce_sum(products, axis=1), precision), tf.float32)
+    return logit + tf.gather(b, targets) - tf.gather(log_sums, index)
+
+
+def _log_sums(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """log sum of exp(logit) over the classes: float32 (rows,). The factors have one dtype."""
+    dim, n_tiles = hidden.shape[1], tf.shape(hidden)[0] // _TILE_ROWS
+    n_blocks, n_last = divmod(W.shape[0], _TILE_CLASSES)
+
+    def tile(k: tf.Tensor, log_sums: tf.TensorArray) -> Any:
+        columns = tf.transpose(tf.slice(hidden, (k * _TILE_ROWS, 0), (_TILE_ROWS, dim)))
+
+        def add(start: Any, n: int, *sums: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            logits = tf.slice(W, (start, 0), (n, dim)) @ columns  # (classes, rows)
+            return _compiled_sum()(logits, tf.slice(b, (start,), (n,)), *sums)
+
+        _, *sums = tf.while_loop(
+            lambda i, *_: i < n_blocks,
+            lambda i, *sums: (i + 1, *add(i * _TILE_CLASSES, _TILE_CLASSES, *sums)),
+            (0, tf.fill((_TILE_ROWS,), NEVER), tf.zeros((_TILE_ROWS,))),
+            parallel_iterations=1,
+        )
+        highest, total = add(n_blocks * _TILE_CLASSES, n_last, *sums) if n_last else sums
+        return k + 1, log_sums.write(k, highest + tf.math.log(total))
+
+    log_sums = tf.TensorArray(tf.float32, n_tiles, element_shape=(_TILE_ROWS,))
+    _, log_sums = tf.while_loop(
+        lambda k, _: k < n_tiles, tile, (0, log_sums), parallel_iterations=1
+    )
+    remaining = _log_sum(LogitBlocks.of(hidden[n_tiles * _TILE_ROWS :], W, b, W.dtype.name))
+    return tf.concat([tf.reshape(log_sums.stack(), (-1,)), remaining], axis=0)
+
+
+def _add_to_sum(
+    logits: tf.Tensor, b: tf.Tensor, highest: tf.Tensor, total: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The maximum and the sum of exp(logit - maximum) so far, (rows,), after another block of
+    logits (classes, rows)."""
+    logits = tf.cast(logits, tf.float32) + b[:, tf.newaxis]
+    new = tf.maximum(highest, tf.reduce_max(logits, axis=0))
+    return new, total * tf.exp(highest - new) + tf.reduce_sum(tf.exp(logits - new), axis=0)
+
+
+@functools.cache  # so that it is compiled once per process
+def _compiled_sum() -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+    return tf.function(_add_to_sum, jit_compile=True, autograph=False)
 
 
 def _log_sum(blocks: LogitBlocks) -> tf.Tensor:

@@ -134,18 +134,20 @@ class LanguageModel(keras.Model):
         *,
         resets: Sequence[tf.Tensor] = (),
         mode: Mode | None = None,
+        directions: Sequence[int] | None = None,
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
         """The top layer, the input of the softmax: per direction float32 (time, batch,
-        projection_dim), and the states. Arguments as for `losses`."""
+        projection_dim), and the states. Arguments as for `losses`; `directions` are those of
+        `feed` and `states`, None: all."""
         vectors = self.encoder(feed.distinct)  # (distinct, projection_dim)
         # (distinct, projection_dim) -> (time, batch, projection_dim)
-        read = [tf.gather(vectors, feed.words[d]) for d in range(len(self.stacks))]
+        read = [tf.gather(vectors, feed.words[k]) for k in range(len(states))]
         boundaries = []
         if resets:
             zeros = self.network.zero_states(1)
             boundaries = [Boundaries(None, *of_d) for of_d in zip(resets, zeros, strict=True)]
         outputs, after = self.network.run(
-            read, states, boundaries, dropout=dropout, mode=mode or self.mode
+            read, states, boundaries, dropout=dropout, mode=mode or self.mode, directions=directions
         )
         return [layers[-1] for layers in outputs], tf.nest.map_structure(tf.stop_gradient, after)
 

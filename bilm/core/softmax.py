@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.core.full_softmax import full_cross_entropy
+from bilm.core.full_softmax import full_cross_entropy, log_probabilities
 from bilm.core.initial_values import normal
 from bilm.core.keras_backend import keras
 from bilm.core.matmul import matmul
@@ -72,6 +72,14 @@ class Softmax(keras.layers.Layer):
         float32 (n, projection_dim) and `targets` int32 (n,)."""
         W, b = tf.convert_to_tensor(self.W), tf.convert_to_tensor(self.b)
         return full_cross_entropy(hidden, W, b, targets, self.precision)
+
+    def log_probabilities(
+        self, hidden: tf.Tensor, index: tf.Tensor, targets: tf.Tensor
+    ) -> tf.Tensor:
+        """log p(target | hidden[index]), float32 (n,) in nats, without a gradient; see
+        `bilm.core.full_softmax.log_probabilities`."""
+        W, b = tf.convert_to_tensor(self.W), tf.convert_to_tensor(self.b)
+        return log_probabilities(hidden, W, b, index, targets, self.precision)
 
     def sampled_losses(
         self,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,54 +101,135 @@ class Chunk(NamedTuple):
                 yield row, int(self.sentences[row]), int(counts[row])
 
 
-class Scorer:
-    """Runs a model over chunks of text, without dropout, with the full softmax, and in float32.
+class _Predictions(NamedTuple):
+    """The predictions of a chunk, and the distinct texts that they depend on.
 
-    The model may be in training. `states` are the LSTM states before a chunk, per direction
-    (batch, ...) or (1, ...); None: the model's initial states. The states after it are returned.
+    Rows that start from the same state and have read the same words have the same state.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    first: np.ndarray  # int32 (texts,), the first position of each text, in the flat order of words
+    before: np.ndarray  # int32 (predictions,), the text before each prediction
+    targets: np.ndarray  # int32 (predictions,)
+
+    @classmethod
+    def of_feed(cls, feed: Feed, mask: np.ndarray, same_start: bool) -> _Predictions:
+        """`same_start`: whether all rows start from one state, as unfinished rows do not."""
+        n_directions, n_steps, n_rows = feed.words.shape
+        text = np.arange(n_directions * n_rows).reshape(n_directions, n_rows)
+        text = text // n_rows * n_rows if same_start else text
+        texts = np.empty(feed.words.shape, np.int64)
+        n_texts = 0
+        for t in range(n_steps):
+            pairs = text * len(feed.distinct) + feed.words[:, t]  # the text so far, and a word
+            distinct, text = np.unique(pairs, return_inverse=True)
+            text = text.reshape(pairs.shape)
+            texts[:, t] = n_texts + text
+            n_texts += len(distinct)
+        positions = np.flatnonzero(np.broadcast_to(mask, texts.shape))
+        _, first, index = np.unique(
+            texts.reshape(-1)[positions], return_index=True, return_inverse=True
+        )
+        parts = positions[first], index.reshape(-1), feed.targets.reshape(-1)[positions]
+        return cls(*(part.astype(np.int32) for part in parts))
+
+
+class Scorer:
+    """Runs a model over chunks of text, without dropout and with the full softmax.
+
+    `states` are the LSTM states before a chunk, per direction (batch, ...) or (1, ...); None: the
+    model's initial states. The states after it are returned. `directions` are the directions to
+    run; None: all.
+
+    Args:
+        model: it may be in training.
+        precision: of the matmuls, "float32" or "bfloat16", whatever the model's own is.
+    """
+
+    def __init__(self, model: LanguageModel, precision: str = "float32") -> None:
         self.options = model.options
         self._model = model
-        self._losses, self._hidden = self._compiled(model.losses), self._compiled(model.hidden)
+        self._precision = precision
+        self._functions: dict[Any, Any] = {}
 
-    def _compiled(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A method of the model as a function with one trace for chunks of all shapes."""
+    def losses(
+        self, chunk: Chunk, states: Any = None, directions: Sequence[int] | None = None
+    ) -> tuple[np.ndarray, Any]:
+        """The loss of every prediction: float32 (n_directions, time, batch), nats; 0 at padding."""
+        feed, states, directions = self._inputs(chunk, states, directions)
+        same_start = all(x.shape[0] == 1 for x in tf.nest.flatten(states))
+        predictions = _Predictions.of_feed(feed, chunk.mask, same_start)
+        found, after = self._function(directions, scores=True)(feed, states, predictions)
+        losses = np.zeros(feed.words.shape, np.float32)
+        losses[:, chunk.mask] = -found.numpy().reshape(len(directions), -1)
+        return losses, after
 
-        def run(feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-            with _in_float32(self._model):
-                # The shapes of sentences vary too much to compile each of them.
-                of_directions, after = method(feed, states, mode=Mode.INFERENCE)
-            return tf.stack(of_directions), after
-
-        compiled = tf.function(run, autograph=False, input_signature=self._model.signature())
-        begin = self._model.network.initial_states
-        return lambda feed, states: compiled(feed, begin() if states is None else states)
-
-    def losses(self, feed: Feed, states: Any = None) -> tuple[np.ndarray, Any]:
-        """The loss of every position: float32 (n_directions, time, batch), nats."""
-        losses, after = self._losses(feed, states)
-        return losses.numpy().reshape(feed.targets.shape), after
-
-    def hidden(self, feed: Feed, states: Any = None) -> tuple[np.ndarray, Any]:
+    def hidden(
+        self, chunk: Chunk, states: Any = None, directions: Sequence[int] | None = None
+    ) -> tuple[np.ndarray, Any]:
         """The top layer: float32 (n_directions, time, batch, projection_dim)."""
-        hidden, after = self._hidden(feed, states)
+        feed, states, directions = self._inputs(chunk, states, directions)
+        hidden, after = self._function(directions, scores=False)(feed, states)
         return hidden.numpy(), after
+
+    def _inputs(
+        self, chunk: Chunk, states: Any, directions: Sequence[int] | None
+    ) -> tuple[Feed, Any, tuple[int, ...]]:
+        """The words and states of some directions, and the directions."""
+        chosen = tuple(range(self.options.n_directions) if directions is None else directions)
+        if states is None:
+            initial = self._model.network.initial_states()
+            states = tuple(initial[d] for d in chosen)
+        feed = chunk.feed
+        rows = list(chosen)
+        return Feed(feed.distinct, feed.words[rows], feed.targets[rows]), states, chosen
+
+    def _function(self, directions: tuple[int, ...], *, scores: bool) -> Any:
+        """`_run` for directions, as a function with one trace for chunks of all shapes."""
+        if (directions, scores) not in self._functions:
+            feed, states = self._model.signature()
+            tokens = tf.TensorSpec((len(directions), None, None), tf.int32)
+            signature = [Feed(feed.distinct, tokens, tokens), tuple(states[d] for d in directions)]
+            if scores:
+                signature.append(_Predictions(*[tf.TensorSpec((None,), tf.int32)] * 3))
+            self._functions[directions, scores] = tf.function(
+                functools.partial(self._run, directions), autograph=False, input_signature=signature
+            )
+        return self._functions[directions, scores]
+
+    def _run(
+        self,
+        directions: tuple[int, ...],
+        feed: Feed,
+        states: Any,
+        predictions: _Predictions | None = None,
+    ) -> tuple[tf.Tensor, Any]:
+        """The log-probability of each prediction, or the top layer, and the states after it."""
+        with _in_precision(self._model, self._precision):
+            # The shapes of sentences vary too much to compile each of them.
+            hidden, after = self._model.hidden(
+                feed, states, mode=Mode.INFERENCE, directions=directions
+            )
+            layer = tf.stack(hidden)  # (n_directions, time, batch, projection_dim)
+            if predictions is None:
+                return layer, after
+            # (n_directions * time * batch, projection_dim) -> (texts, projection_dim)
+            of_texts = tf.gather(tf.reshape(layer, (-1, layer.shape[-1])), predictions.first)
+            softmax = self._model.softmax
+            return softmax.log_probabilities(of_texts, *predictions[1:]), after
 
 
 @contextlib.contextmanager
-def _in_float32(model: LanguageModel) -> Iterator[None]:
-    """Compute a model's matmuls in float32 within the block."""
+def _in_precision(model: LanguageModel, precision: str) -> Iterator[None]:
+    """Compute a model's matmuls in a precision within the block."""
     parts: list[Any] = [model.encoder, *model.stacks, model.softmax]
     before = {part: part.precision for part in parts if hasattr(part, "precision")}
     for part in before:
-        part.precision = "float32"
+        part.precision = precision
     try:
         yield
     finally:
-        for part, precision in before.items():
-            part.precision = precision
+        for part, own in before.items():
+            part.precision = own
 
 
 def chunks_of_batch(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:

@@ -130,13 +130,13 @@ def evaluate(
             targets = chunk.feed.targets[0][chunk.mask]
             n_unknown += int((targets == vocabulary.unk).sum())
             n_words += int((~np.isin(targets, (vocabulary.bos, vocabulary.eos))).sum())
-        losses, states = scorer.losses(chunk.feed, states if chunk.is_continued else begin)
+        losses, states = scorer.losses(chunk, states if chunk.is_continued else begin)
         summed = chunk.summed(losses)
         total += summed.sum(axis=1)
         count += n_predictions
         is_compared = training_states is not None and number % _COMPARED_EVERY == 0
         if is_compared and chunk.sentences is not None and not chunk.is_continued:
-            from_training, _ = scorer.losses(chunk.feed, training_states)
+            from_training, _ = scorer.losses(chunk, training_states)
             excess += (summed - chunk.summed(from_training)).sum(axis=1)
             n_compared += n_predictions
         if show is not None:

@@ -36,8 +36,9 @@ from bilm.core.errors import (
     require_at_least,
     shown,
 )
-from bilm.core.full_softmax import BLOCK_BYTES, NEVER
+from bilm.core.full_softmax import NEVER
 from bilm.core.language_model import LanguageModel
+from bilm.core.matmul import matmul
 from bilm.core.options import Options
 from bilm.core.weight_names import with_softmax_datasets
 from bilm.data import Vocabulary
@@ -64,6 +65,8 @@ from bilm.use.elmo import Pretrained
 logger = logging.getLogger(__name__)
 
 GAP = "___"
+# Logits of substitutes that exist at a time.
+_MOST_LOGITS = 2**24
 _DIRECTIONS = {"forward": 0, "backward": 1}
 
 # 0-based positions of tokens, "gaps" (tokens that are `GAP`) or "all".
@@ -161,7 +164,7 @@ class Predictor:
         self.vocabulary = vocabulary
         self.batch_tokens, self.window_tokens = 4096, 32768
         self._model = model
-        self._scorer = Scorer(model)
+        self._scorer = Scorer(model, model.stacks[0].precision)
 
     @classmethod
     def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> Predictor:
@@ -204,24 +207,39 @@ class Predictor:
         self.batch_tokens, self.window_tokens = state["tokens"]
 
     def score(
-        self, sentences: Iterable[str | Sequence[str]], *, batch_size: int | None = None
+        self,
+        sentences: Iterable[str | Sequence[str]],
+        *,
+        batch_size: int | None = None,
+        forward_only: bool = False,
     ) -> list[SentenceScore]:
-        """Log-probabilities of each token of sentences, in nats. `sentences` and `batch_size` as
-        for `ELMo.encode`.
+        """Log-probabilities of each token of sentences, in nats.
+
+        Args:
+            sentences, batch_size: as for `ELMo.encode`.
+            forward_only: leave out the backward direction, for half the time.
 
         Raises:
             InputError: a sentence is neither text nor a list of tokens, or `batch_size` is below 1.
         """
-        return list(self.score_iter(sentences, batch_size=batch_size))
+        return list(self.score_iter(sentences, batch_size=batch_size, forward_only=forward_only))
 
     def score_iter(
-        self, sentences: Iterable[Any], *, batch_size: int | None = None, with_ids: bool = False
+        self,
+        sentences: Iterable[Any],
+        *,
+        batch_size: int | None = None,
+        forward_only: bool = False,
+        with_ids: bool = False,
     ) -> Iterator[Any]:
         """The scores of a stream, in bounded memory and in the order of the input; see `score`.
         `with_ids` takes pairs (id, sentence) and yields pairs (id, `SentenceScore`)."""
         require_at_least(1, batch_size=batch_size)
+        directions = range(1 if forward_only else self.options.n_directions)
         requests = (_Request(*item) for item in read_stream(sentences, with_ids))
-        return self._by_window(requests, lambda w: self._scores(w, batch_size), with_ids)
+        return self._by_window(
+            requests, lambda w: self._scores(w, directions, batch_size), with_ids
+        )
 
     def substitutes(
         self, sentences: Iterable[str | Sequence[str]], places: Places = "gaps", **settings: Any
@@ -302,27 +320,29 @@ class Predictor:
             for request, result in zip(window, compute(window), strict=True):
                 yield (request.name, result) if with_ids else result
 
-    def _chunks(self, requests: Sequence[_Request], batch_size: int | None) -> Iterator[Chunk]:
+    def _chunks(self, sentences: Sequence[Tokens], batch_size: int | None) -> Iterator[Chunk]:
         """Batches of sentences of similar length, and consecutive chunks of long sentences."""
-        sentences = [request.tokens for request in requests]
         text = IndexedText.from_sentences(sentences, self.vocabulary)
         reverses = (False, True)[: self.options.n_directions]
         for batch in sentence_batches(text, reverses, self.batch_tokens, max_rows=batch_size):
             yield from chunks_of_batch(batch, self.options, self.batch_tokens)
 
     def _scores(
-        self, requests: Sequence[_Request], batch_size: int | None
+        self, requests: Sequence[_Request], directions: Sequence[int], batch_size: int | None
     ) -> Iterator[SentenceScore]:
-        n_directions = self.options.n_directions
-        both = n_directions == 2
+        distinct: dict[tuple[str, ...], int] = {}
+        numbers = [distinct.setdefault(tuple(r.tokens), len(distinct)) for r in requests]
         # In the reading order of each direction: the tokens, then the sentence end.
-        read = [np.empty((n_directions, len(r.tokens) + 1), np.float32) for r in requests]
+        read = [np.empty((len(directions), len(tokens) + 1), np.float32) for tokens in distinct]
         states: Any = None
-        for chunk in self._chunks(requests, batch_size):
-            losses, states = self._scorer.losses(chunk.feed, states if chunk.is_continued else None)
+        for chunk in self._chunks(list(distinct), batch_size):
+            before = states if chunk.is_continued else None
+            losses, states = self._scorer.losses(chunk, before, directions)
             for row, number, count in chunk.rows():
                 read[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
-        for request, values in zip(requests, read, strict=True):
+        both = len(directions) == 2
+        for request, number in zip(requests, numbers, strict=True):
+            values = read[number].copy()  # a repeated sentence has arrays of its own
             yield SentenceScore(
                 tokens=list(request.tokens),
                 known=self.vocabulary.known_ids(request.tokens) >= 0,
@@ -352,31 +372,37 @@ class Predictor:
         first = np.cumsum([0, *(len(request.positions) for request in requests)])
         summed = np.zeros((int(first[-1]), self.options.lstm.projection_dim), np.float32)
         states: Any = None
-        for chunk in self._chunks(requests, batch_size):
+        for chunk in self._chunks([request.tokens for request in requests], batch_size):
             # (n_directions, time, batch, projection_dim)
-            hidden, states = self._scorer.hidden(chunk.feed, states if chunk.is_continued else None)
+            before = states if chunk.is_continued else None
+            hidden, states = self._scorer.hidden(chunk, before, directions)
             for row, number, count in chunk.rows():
                 tokens = requests[number].tokens
                 positions = np.asarray(requests[number].positions)
-                for d in directions:
+                for k, d in enumerate(directions):
                     # Position k is predicted from input k (<S> is input 0); the backward
                     # direction counts from the end.
                     step = (positions if d == 0 else len(tokens) - 1 - positions) - chunk.start
                     inside = np.flatnonzero((step >= 0) & (step < count))
-                    summed[first[number] + inside] += hidden[d, step[inside], row]
+                    summed[first[number] + inside] += hidden[k, step[inside], row]
         return summed
 
     def _likeliest_at(
         self, hidden: np.ndarray, places: Sequence[tuple[int, str]], distribution: _Distribution
     ) -> Iterator[Substitutes]:
         """The substitutes at places (position, token), given the inputs of the softmax there."""
-        at_once = max(1, min(256, BLOCK_BYTES // (4 * self.vocabulary.size)))
+        at_once = max(1, min(256, _MOST_LOGITS // self.vocabulary.size))
         targets = self.vocabulary.word_ids([token for _, token in places])
         W = tf.convert_to_tensor(self._model.softmax.W)
         for start in range(0, len(places), at_once):
             part = slice(start, start + at_once)
             found = likeliest_words(
-                hidden[part], W, distribution.bias, targets[part], distribution.n
+                hidden[part],
+                W,
+                distribution.bias,
+                targets[part],
+                distribution.n,
+                self._model.softmax.precision,
             )
             ids, log_p, of_targets, ranks = (x.numpy() for x in found)
             for k, (position, token) in enumerate(places[part]):
@@ -401,13 +427,18 @@ class Likeliest(NamedTuple):
 
 
 def likeliest_words(
-    hidden: tf.Tensor, W: tf.Tensor, bias: tf.Tensor, targets: tf.Tensor, k: int
+    hidden: tf.Tensor,
+    W: tf.Tensor,
+    bias: tf.Tensor,
+    targets: tf.Tensor,
+    k: int,
+    precision: str = "float32",
 ) -> Likeliest:
     """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of the targets.
 
     For the other arguments see `full_cross_entropy`; the bias of excluded classes is NEVER.
     """
-    logits = tf.matmul(hidden, W, transpose_b=True) + bias  # (n, classes)
+    logits = matmul(hidden, W, precision, transpose_b=True) + bias  # (n, classes)
     log_sum = tf.reduce_logsumexp(logits, axis=1)
     best, ids = tf.math.top_k(logits, k)
     given = tf.gather(logits, targets, batch_dims=1)  # (n,), the logits of the targets
