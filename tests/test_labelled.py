@@ -91,7 +91,7 @@ def test_forms_are_told_apart(write, lines, form):
 
 
 FORMS = "ten fields of CoNLL-U, `token TAB label` or `label TAB sentence with one [word]`"
-TEN = "ten fields separated by tabs, a number and a token first"
+TEN = "ten fields separated by tabs, an id and a token first"
 PAIR = "a token without spaces, a tab and a label"
 
 
@@ -118,6 +118,12 @@ def test_wrong_files_are_named_with_line_and_rule(write, lines, column, message)
     with pytest.raises(InputError) as raised:
         read_labelled(path, column)
     assert str(raised.value) in (f"{path}, {message}", f"{path}: {message}")
+
+
+def test_sentences_that_no_empty_line_separates(write):
+    path = write(row(1, "a"), row(2, "b"), "# sent_id = 2", row(1, "c"))
+    with pytest.raises(InputError, match=r"labels\.txt, line 4: the id 1 must not follow 2"):
+        read_labelled(path)
 
 
 def test_of_a_large_file_whole_sentences_are_drawn():

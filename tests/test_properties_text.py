@@ -75,7 +75,7 @@ def test_a_sentence_and_its_ids(vocabulary, sentence):
     assert characters.shape == (len(sentence) + 2, 12) and characters.max() <= 260
 
 
-@given(st.lists(tokens.filter(lambda w: not {"\r", "\n"} & {*w}), max_size=9), st.booleans())
+@given(st.lists(tokens.filter(lambda w: not {"\r", "\n", "\0"} & {*w}), max_size=9), st.booleans())
 def test_the_words_of_a_vocabulary_are_its_lines(tmp_path_factory, words, marked):
     path = tmp_path_factory.getbasetemp() / "vocab.txt"
     lines = ["<S>", *map(utf8, words), "</S>", "<UNK>"]

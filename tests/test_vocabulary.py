@@ -80,14 +80,14 @@ def test_characters(write):
 
 
 def test_word_char_ids_are_the_words_of_the_file(write):
-    lines = ["</S>", "", "<S>", "a-long-word", "<UNK>", "\x00", "苹果"]
+    lines = ["</S>", "", "<S>", "a-long-word", "<UNK>", "\x01", "苹果"]
     vocab = UnicodeCharsVocabulary(write(*lines), 5)
     table = vocab.word_char_ids
     assert table.dtype == np.int32
     assert table.shape == (7, 5)
     for line, row in zip(lines, table, strict=True):
         np.testing.assert_array_equal(row, vocab.word_to_char_ids(line))
-    assert table[5].tolist() == [258, 0, 259, PAD, PAD]
+    assert table[5].tolist() == [258, 1, 259, PAD, PAD]
     assert vocab.word_char_ids is table
 
 

@@ -29,7 +29,7 @@ from common.vectors import ModelInputs
 from keras import ops
 
 from bilm.core.errors import InputError
-from bilm.files.reading import reading_text
+from bilm.files.reading import read_lines
 
 LONGEST_ANSWER = 17  # in tokens
 _FAR = -1e4
@@ -71,15 +71,14 @@ def make_task(args: argparse.Namespace) -> Task:
 def read(path: str) -> Iterator[Question]:
     """Read the questions of a file."""
     try:
-        with reading_text(path) as file:
-            articles = json.load(file)["data"]
+        articles = json.loads("\n".join(read_lines(path)))["data"]
         for a, article in enumerate(articles):
             for p, paragraph in enumerate(article["paragraphs"]):
                 context, spans = paragraph["context"], tokenise(paragraph["context"])
                 for q, item in enumerate(paragraph["qas"]):
                     where = f"{path}, article {a}, paragraph {p}, question {q}"
                     yield as_question(where, context, spans, item)
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(f"{path}: must have the form of SQuAD 1.1: {error!r:.80}.") from None
 
 

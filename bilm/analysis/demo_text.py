@@ -17,7 +17,7 @@ from bilm.analysis.occurrences import Occurrences, Sentence, ordinary_words, sam
 from bilm.core.errors import InputError
 from bilm.data.tokenized_text import split_text
 from bilm.data.tokenizer import Tokenizer, is_unspaced
-from bilm.files.reading import PathLike, read_lines
+from bilm.files.reading import PathLike, read_text
 from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> l
     n_tokens = 0
     for path in paths:
         before = n_tokens
-        for sentence in _sentences(read_lines(path), tokenized):
+        for sentence in _sentences(read_text(path), tokenized):
             if n_tokens >= max_tokens:
                 break
             sentences.append(sentence)

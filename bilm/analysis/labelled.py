@@ -20,17 +20,15 @@ import numpy as np
 
 from bilm.analysis.occurrences import Sample, parse_query
 from bilm.core.errors import InputError
-from bilm.files.reading import PathLike, read_lines
+from bilm.files import conllu
+from bilm.files.reading import CONLLU, PathLike, read_lines
 
 # Label columns of CoNLL-U and their 0-based fields; any other name is a feature.
 COLUMNS = {"LEMMA": 2, "UPOS": 3, "XPOS": 4, "FEATS": 5, "DEPREL": 7}
-_N_FIELDS = 10
-# A range such as 3-4 of a divided word, and an empty node such as 5.1, are not tokens.
-_NOT_TOKEN_ID = re.compile(r"[0-9]+[-.][0-9]+")
 _MARKED = re.compile(r"\[\S+\]")
 _SHOWN = 80  # characters of a wrong line in a message
 
-TAGGED, USES, CONLLU = "token TAB label", "label TAB sentence with one [word]", "CoNLL-U"
+TAGGED, USES = "token TAB label", "label TAB sentence with one [word]"
 
 # A token and its label, "" for none; None at the end of a sentence.
 _Row = tuple[str, str] | None
@@ -74,7 +72,7 @@ def labelled_form(path: PathLike) -> str:
         if not line.strip() or line.startswith("#"):
             continue
         fields = line.split("\t")
-        if len(fields) == _N_FIELDS:
+        if len(fields) == conllu.N_FIELDS:
             return CONLLU
         if len(fields) == 2:
             words = fields[1].split()
@@ -132,16 +130,12 @@ def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
 
 def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_Row]:
     """The tokens with their label in `column`; adds the names of all features to `features`."""
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
+    for fields in conllu.read_tokens(read_lines(path), path):
+        if fields is None:
             yield None
             continue
-        fields = line.split("\t")
-        if line.startswith("#") or _NOT_TOKEN_ID.fullmatch(fields[0]):
+        if not fields[0].isdecimal():  # a divided token, or an empty node
             continue
-        if len(fields) != _N_FIELDS or not fields[0].isdecimal() or not fields[1].strip():
-            rule = "ten fields separated by tabs, a number and a token first"
-            raise _wrong_line(path, number, line, rule)
         token = fields[1].strip()
         own = dict(pair.split("=", 1) for pair in fields[5].split("|") if "=" in pair)
         features.update(own)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from bilm.cli import flags
 from bilm.core.errors import InputError
-from bilm.files.reading import lines_of, read_lines
+from bilm.files.reading import read_text
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 from bilm.terminal import import_tensorflow, printable
@@ -25,10 +25,10 @@ STANDARD = "-"
 
 
 def read_input(path: str) -> tuple[str, Iterator[str]]:
-    """A text's name, for messages, and its lines; "-" is standard input."""
+    """A text's name, for messages, and its sentences; "-" is standard input."""
     if path == STANDARD:
-        return "standard input", lines_of(sys.stdin.buffer, "standard input")
-    return path, read_lines(path)
+        return "standard input", read_text(sys.stdin.buffer, "standard input")
+    return path, read_text(path)
 
 
 def sentences(

@@ -87,12 +87,12 @@ def run(args: argparse.Namespace) -> int:
 def _run_standard(args: argparse.Namespace) -> int:
     from bilm.data.tokenized_text import split_text
     from bilm.data.tokenizer import Tokenizer
-    from bilm.files.reading import lines_of
+    from bilm.files.reading import read_text
 
     if [*args.files, args.out] != [STANDARD, STANDARD]:
         flags.usage_error(args, "- stands for both IN and OUT, or for neither")
     tokenizer = Tokenizer(args.language, args.method)
-    text = lines_of(sys.stdin.buffer, "standard input")
+    text = read_text(sys.stdin.buffer, "standard input")
     _, sentences = split_text(text, tokenizer, args.lines)
     for sentence in sentences:
         print(*sentence)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags
 from bilm.cli.run_folder import open_corpus
 from bilm.core.options import Options
-from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines
+from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines, read_text
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 from bilm.terminal import count, note
@@ -77,7 +77,7 @@ def run_training(
     texts, heldout = {"train_prefix": corpus}, None
     if worker.is_chief:
         file = find_files(args.train_prefix)[0]
-        warn_if_untokenized(map(str.split, read_lines(file)), file)
+        warn_if_untokenized(map(str.split, read_text(file)), file)
     if args.heldout_prefix is not None:
         in_order = {"test": True, "worker": worker.share}
         heldout = open_corpus(options, args.heldout_prefix, vocabulary, **in_order)

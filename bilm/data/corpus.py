@@ -18,7 +18,7 @@ import numpy as np
 from bilm.core.errors import InputError, Rule, differences, integer, require, shown
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.files.reading import PathLike, find_files, read_lines
+from bilm.files.reading import PathLike, find_files, read_text
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Corpus:
         most = math.inf if max_tokens is None else max_tokens / len(self.files)
         for path in self.files:
             n_tokens = 0
-            for sentence in map(str.split, read_lines(path)):
+            for sentence in map(str.split, read_text(path)):
                 if sentence:
                     yield sentence
                 n_tokens += len(sentence)
@@ -86,7 +86,7 @@ class Corpus:
     def sentences(self, path: str) -> Iterator[list[str]]:
         """This worker's sentences of a shard, in the order of the file."""
         index, count = self.worker
-        lines = (line for line in read_lines(path) if line and not line.isspace())
+        lines = (line for line in read_text(path) if line and not line.isspace())
         return map(str.split, itertools.islice(lines, index, None, count))
 
     @property

@@ -20,7 +20,7 @@ from bilm.files.reading import (
     Stage,
     find_all_files,
     quiet,
-    read_lines,
+    read_text,
     size_of,
 )
 from bilm.files.writing import atomic_write, atomic_write_all
@@ -171,7 +171,7 @@ def build_vocabulary(
         if taken.count(os.path.realpath(path)) > 1:
             raise InputError(f"{path} must be neither a file of the text nor named twice.")
     with atomic_write_all(targets, overwrite=overwrite) as temporaries:
-        warn_if_untokenized(map(str.split, read_lines(files[0])), files[0])
+        warn_if_untokenized(map(str.split, read_text(files[0])), files[0])
         counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):
             logger.warning(

@@ -1,21 +1,37 @@
-"""Sentences: from the lines of a text file, the sequences of a FASTA file, or a caller's lists."""
+"""Sentences: of a text file, the sequences of a FASTA file, or a caller's lists."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bilm.core.errors import SENTENCES, TEXT, InputError, is_ordered, require, shown
-from bilm.files.reading import COMPRESSED, PathLike, lines_of, read_lines
-
-FASTA = (".fasta", ".fa")
-"""Endings of FASTA files; the ending of a compressed file may follow."""
+from bilm.files.reading import (
+    FASTA,
+    PathLike,
+    Text,
+    TextSource,
+    begins_like_fasta,
+    open_text,
+    read_lines,
+    read_text,
+    warn_once,
+)
 
 Tokens = Sequence[str]
 
-_RESIDUES = re.compile("[A-Z*.-]*")
+_RESIDUES = re.compile("[A-Za-z*.-]*")
+# Characters of sequences that are reported, as each is a token like any other.
+_REPORTED = {
+    "gaps (- or .)": "-.",
+    "stops (*)": "*",
+    "ambiguous residues (B, J, X or Z)": "BJXZbjxz",
+    "residues in lower case, read as upper case": "abcdefghijklmnopqrstuvwxyz",
+}
 
 
 class Sentence(NamedTuple):
@@ -31,19 +47,24 @@ class Sentence(NamedTuple):
         return str(self.number) if self.key is None else self.key
 
 
-def is_fasta(path: PathLike) -> bool:
-    """Whether a file's name has a FASTA ending."""
-    root, ending = os.path.splitext(os.fspath(path))
-    return (os.path.splitext(root)[1] if ending in COMPRESSED else ending).lower() in FASTA
+def is_fasta(source: TextSource) -> bool:
+    """Whether a file, or an uncompressed stream that can be peeked at, is FASTA: its first
+    character is ">"."""
+    if not isinstance(source, str | os.PathLike):
+        return begins_like_fasta(source)
+    with open_text(source) as text:
+        return text.kind == FASTA
 
 
 def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
     """The sequences of a FASTA file, one after the other.
 
-    `elmo.encode_iter(read_fasta("proteins.fasta"), with_ids=True)` gives their vectors.
+    `elmo.encode_iter(read_fasta("proteins.fasta"), with_ids=True)` gives their vectors. As in
+    SeqVec, gaps, stops and ambiguous residues are tokens; one warning has their numbers.
 
     Args:
-        path: UTF-8 text, plain, .gz or .xz. A sequence may have any number of lines.
+        path: UTF-8 text, may be compressed (gzip, xz, bzip2). A sequence may have any number of
+            lines.
 
     Yields:
         id, the first word after ">", and the residues, one upper-case letter each.
@@ -53,45 +74,52 @@ def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
         InputError: the text does not start with ">", a sequence has no id, or a line has characters
             other than residues (file and line).
     """
+    with open_text(path) as text:
+        yield from _sequences(text)
+
+
+def _sequences(text: Text) -> Iterator[tuple[str, list[str]]]:
     key: str | None = None
     residues: list[str] = []
-    for number, line in enumerate(read_lines(path), start=1):
+    counts: Counter[str] = Counter()
+    for number, line in enumerate(text.lines(), start=1):
+        where = f"{text.name}, line {number}"
         if line.startswith(">"):
             if key is not None:
                 yield key, residues
             key, residues = next(iter(line[1:].split()), ""), []
             if not key:
-                raise InputError(f"{path}, line {number}: '>' must be followed by an id.")
+                raise InputError(f"{where}: '>' must be followed by an id.")
             continue
-        sequence = "".join(line.split()).upper()
+        sequence = "".join(line.split())
         if sequence and key is None:
-            raise InputError(
-                f"{path}, line {number}: a FASTA file must begin with '>' and an id, got "
-                f"{shown(line)}. Rename a text with one sentence per line to .txt."
-            )
+            raise InputError(f"{where}: FASTA must begin with '>' and an id, got {shown(line)}.")
         if not _RESIDUES.fullmatch(sequence):
             raise InputError(
-                f"{path}, line {number}: residues must be letters, '*', '-' or '.', got "
-                f"{shown(line)}."
+                f"{where}: residues must be letters A to Z, '*', '-' or '.', got {shown(line)}."
             )
-        residues += sequence
+        counts.update(sequence)
+        residues += sequence.upper()
     if key is not None:
         yield key, residues
+    numbers = {what: sum(map(counts.__getitem__, letters)) for what, letters in _REPORTED.items()}
+    reported = [f"{n:,} {what}" for what, n in numbers.items() if n]
+    if reported:
+        warn_once(f"{text.name}: the sequences have {', '.join(reported)}; each is a token")
 
 
-def read_sentences(source: PathLike | IO[bytes], name: str) -> Iterator[Sentence]:
-    """The sentences of a file, or of a binary stream called `name` in messages. FASTA files are
-    recognised by their ending."""
-    if not isinstance(source, str | os.PathLike):
-        lines = lines_of(source, name)
-    elif is_fasta(source):
-        for number, (key, residues) in enumerate(read_fasta(source)):
-            yield Sentence(number, " ".join(residues), key)
-        return
-    else:
-        lines = read_lines(source)
-    for number, line in enumerate(lines):
-        yield Sentence(number, line.strip())
+def read_sentences(
+    source: TextSource, name: str, digest: hashlib.blake2b | None = None
+) -> Iterator[Sentence]:
+    """The sentences of a file, or of a binary stream called `name` in messages: of plain text,
+    CoNLL-U or FASTA. `digest` is updated with the text, see `text_digest`."""
+    with open_text(source, name, digest) as text:
+        if text.kind == FASTA:
+            for number, (key, residues) in enumerate(_sequences(text)):
+                yield Sentence(number, " ".join(residues), key)
+            return
+        for number, sentence in enumerate(text.sentences()):
+            yield Sentence(number, sentence.strip())
 
 
 def read_keys(path: PathLike) -> list[str]:
@@ -210,7 +238,7 @@ def read_warm_up(text: WarmUpText) -> list[list[str]]:
     """The sentences of a warm-up: the first `N_WARM_UP_WORDS` words of a text, which is repeated if
     it is shorter."""
     if isinstance(text, str | os.PathLike):
-        name, text = os.fspath(text), read_lines(text)
+        name, text = os.fspath(text), read_text(text)
     else:
         name = "the sentences"
         require(SENTENCES, sentences=text)

@@ -25,9 +25,10 @@ from bilm.files.reading import (
     ShowStage,
     Stage,
     find_all_files,
+    plain_start,
     quiet,
     read_files,
-    read_lines,
+    read_text,
     require_path,
     size_of,
 )
@@ -111,7 +112,7 @@ def shard_corpus(
     require(one_of((None, "gz", "xz")), compress=compress)
     out_dir, files = require_path(out_dir), find_all_files(patterns)
     _require_no_shards(out_dir)
-    warn_if_untokenized(map(str.split, read_lines(files[0])), files[0])
+    warn_if_untokenized(map(str.split, read_text(files[0])), files[0])
     n_sentences, n_empty_lines, n_bytes, n_tokens = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
@@ -250,11 +251,14 @@ class _PartWriter(NamedTuple):
         draw = random.Random(f"{self.seed} order").random
         for path, buckets in self.buckets_of.items():
             with compressed_as(path, path) as file:
-                for bucket in buckets:
+                for number, bucket in enumerate(buckets):
                     with open(bucket, "rb") as sentences:
                         lines = sentences.readlines()
                     os.remove(bucket)
-                    file.writelines(lines if self.seed is None else shuffled(lines, draw))
+                    lines = lines if self.seed is None else shuffled(lines, draw)
+                    if number == 0:
+                        file.write(plain_start(lines[0].decode()).encode())
+                    file.writelines(lines)
                     yield sum(map(len, lines))
 
 

@@ -9,24 +9,25 @@ them, and `read_span` reads one of the spans.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
 from bilm.core.errors import InputError
 from bilm.files.reading import (
-    COMPRESSED,
     LONGEST_LINE,
+    PLAIN,
     PathLike,
     ShowStage,
     Stage,
-    bytes_read,
-    open_bytes,
+    decompressed,
+    open_text,
     quiet,
     read_lines,
-    reading_text,
+    require_file,
     size_of,
 )
 
@@ -111,7 +112,9 @@ def find_ranges(
 def _parts(path: str, n_bytes: int, first_id: int) -> Iterator[FileLines]:
     """A file in parts of about `n_bytes`, read and checked."""
     start = line = 0
-    with reading_text(path) as stream:
+    for _ in read_lines(path):  # raises the errors that name the line
+        pass
+    with open_bytes(path) as stream:
         for content in _blocks(stream, path, n_bytes):
             text, stop, checksum = _text(content, start), start + len(content), zlib.crc32(content)
             n_lines = text.count("\n") + (text[-1:] not in ("", "\n"))
@@ -134,6 +137,11 @@ def _blocks(stream: IO[bytes], path: str, n_bytes: int, stop: int = sys.maxsize)
 def _text(content: bytes, start: int) -> str:
     """Text of a file from the byte `start` on, without a byte order mark."""
     return content.decode("utf-8" if start else "utf-8-sig")
+
+
+def open_bytes(path: PathLike) -> IO[bytes]:
+    stream = open(require_file(path, "text file"), "rb")  # noqa: SIM115
+    return io.BufferedReader(decompressed(stream))
 
 
 class RangeReader:
@@ -191,24 +199,26 @@ class Span(NamedTuple):
 
 
 def cut(files: Sequence[str], span_bytes: int) -> list[Span]:
-    """Divide files into spans of about `span_bytes`; compressed files are not divided."""
+    """Divide files into spans of about `span_bytes`; only plain, uncompressed text is divided."""
     spans = []
     for path in files:
         size = os.path.getsize(path)
-        step = max(1, size) if path.endswith(COMPRESSED) else span_bytes
+        with open_text(path) as text:
+            divisible = text.kind == PLAIN and not text.is_compressed
+        step = span_bytes if divisible else max(1, size)
         spans += [Span(path, start, min(start + step, size)) for start in range(0, size, step)]
     return spans
 
 
 def read_span(span: Span, block: int = 1 << 20) -> Iterator[tuple[str, int]]:
-    """The text of a span in blocks of about a megabyte, with the number of bytes read on the disk
-    so far."""
-    with reading_text(span.path) as stream:
-        if span.start:
-            stream.seek(span.start - 1)
-            stream.readline(LONGEST_LINE)  # the rest of a line that begins before the span
-        start = stream.tell()
-        stop = sys.maxsize if span.path.endswith(COMPRESSED) else span.stop
-        for content in _blocks(stream, span.path, block, stop):
-            yield _text(content, start), min(bytes_read(stream), span.stop) - span.start
-            start += len(content)
+    """The sentences of a span in blocks, with the number of bytes read on the disk so far."""
+    blocks: Iterable[str]
+    with open_text(span.path) as text:
+        if text.kind != PLAIN:
+            blocks = (f"{sentence}\n" for sentence in text.sentences())
+        elif text.is_compressed:
+            blocks = text.blocks()
+        else:
+            blocks = text.span(span.start, span.stop, block)
+        for content in blocks:
+            yield content, min(text.bytes_read(), span.stop) - span.start

@@ -24,6 +24,7 @@ from bilm.files.reading import (
     PathLike,
     ShowStage,
     find_all_files,
+    plain_start,
     quiet,
     read_files,
     read_json_object,
@@ -129,6 +130,9 @@ def tokenize_files(
             contextlib.closing(map_in_order(jobs, _tokenize_block, blocks())) as results,
         ):
             for sentences, n_lines, n in results:
+                if not n_sentences:
+                    first, _, _ = sentences.partition(b"\n")
+                    file.write(plain_start(first.decode()).encode())
                 file.write(sentences)
                 n_sentences += n_lines
                 n_tokens += n

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import contextlib
+import functools
 import glob
 import gzip
-import io
+import hashlib
 import itertools
 import json
 import logging
 import lzma
 import os
+import re
+import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 from bilm.core.errors import InputError, iterable, require, shown
+from bilm.files import conllu
 
 logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
+TextSource = PathLike | IO[bytes]
+"""A text file, or a binary stream of text."""
 
 # The files of a model folder; a training folder also holds the last two.
 WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 """The record of how a text was tokenised; for a single text its name is a prefix."""
 
-# Endings of compressed text files.
+# Endings of compressed text files that are written.
 COMPRESSED = (".gz", ".xz")
 
 LONGEST_LINE = 2**24
 """Most bytes of a line of text, and of a word."""
-
-# Exceptions from readers of compressed files if the data is truncated or damaged.
-_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 
 
 class Stage(NamedTuple):
@@ -121,84 +125,304 @@ def size_of(files: Iterable[PathLike]) -> int:
 
 # Text
 
+# Kinds of text, recognised by their first lines.
+PLAIN, FASTA, CONLLU = "plain text", "FASTA", "CoNLL-U"
 
-def open_bytes(path: PathLike) -> IO[bytes]:
-    """Open a text file for reading as bytes; .gz and .xz files are decompressed."""
-    path = require_file(path, "text file")
-    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(os.path.splitext(path)[1])
-    return io.BufferedReader(opened(path, "rb")) if opened else open(path, "rb")
+_BLOCK = 1 << 16  # bytes to decode at once
+_HEAD = 512  # first bytes that tell what a file is
+_COMPRESSION: tuple[tuple[re.Pattern[bytes], Callable[[IO[bytes]], Any]], ...] = (
+    (re.compile(rb"\x1f\x8b"), lambda stream: gzip.GzipFile(fileobj=stream)),
+    (re.compile(rb"\xfd7zXZ\0"), lzma.LZMAFile),
+    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2File),
+)
+# Exceptions from readers of compressed files if the data is truncated or damaged.
+_DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
+# First bytes of files that are not UTF-8: their name, and what to do.
+_NOT_TEXT = (
+    (re.compile(rb"PK\x03\x04"), "a ZIP file", "Unpack it first"),
+    (re.compile(rb"7z\xbc\xaf\x27\x1c"), "a 7z archive", "Unpack it first: 7z x FILE"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "Zstandard data", "Unpack it first: zstd -d FILE"),
+    (re.compile(rb"\x04\x22\x4d\x18"), "LZ4 data", "Unpack it first: lz4 -d FILE"),
+    (re.compile(rb"(?s:.{257})ustar"), "a tar archive", "Unpack it first: tar -xf FILE"),
+    (re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"), "UTF-32", "Convert it: iconv -f UTF-32 -t UTF-8"),
+    (re.compile(rb"\xff\xfe|\xfe\xff"), "UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8"),
+    (re.compile(rb"([^\0]\0){4}"), "UTF-16", "Convert it: iconv -f UTF-16LE -t UTF-8"),
+    (re.compile(rb"(\0[^\0]){4}"), "UTF-16", "Convert it: iconv -f UTF-16BE -t UTF-8"),
+    (re.compile(rb"%PDF"), "a PDF file", "Extract its text first: pdftotext FILE"),
+    (re.compile(rb"\x89HDF|PAR1|\x93NUMPY|\x89PNG"), "a binary file", "Name a text file"),
+)
 
 
-def bytes_read(stream: IO[bytes]) -> int:
-    """Bytes read of a file on the disk, which may be compressed."""
-    return os.lseek(stream.fileno(), 0, os.SEEK_CUR)
+def new_digest() -> hashlib.blake2b:
+    """A hash for the bytes of a text, see `text_digest`."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def text_digest(path: PathLike) -> str:
+    """The identity of a text: a hexadecimal hash of its bytes, decompressed.
+
+    `open_text`, `read_lines` and `read_text` compute it while they read to the end, given a
+    `new_digest()`.
+    """
+    digest = new_digest()
+    with open_text(path, digest=digest) as text:
+        for _ in text.blocks():
+            pass
+    return digest.hexdigest()
+
+
+class Text:
+    """A text file or stream, which can be read once: as `blocks`, `lines` or `sentences`.
+
+    It is recognised by its content, whatever its name: gzip, xz and bzip2 data is decompressed;
+    text whose first character is ">" is FASTA; text whose first line, after comments, is a token of
+    CoNLL-U is CoNLL-U. A byte order mark at the start is dropped.
+
+    Args:
+        stream: binary stream.
+        name: the stream's name in messages.
+        digest: updated with the decompressed bytes as they are read.
+
+    Attributes:
+        kind: PLAIN, FASTA or CONLLU.
+        is_compressed: the stream is decompressed.
+
+    Raises:
+        InputError: the data is damaged or not UTF-8, or has a NUL byte or a line of more than
+            `LONGEST_LINE` bytes (line, and the kind of file if it is not text); also in reading.
+    """
+
+    def __init__(
+        self, stream: IO[bytes], name: PathLike, digest: hashlib.blake2b | None = None
+    ) -> None:
+        self.name = os.fspath(name)
+        self._stream = stream
+        self._data = decompressed(stream)
+        self._digest = digest
+        self.is_compressed = self._data is not stream
+        # Of a pipe, the lines that have arrived are read.
+        self._blocks = self._decoded(getattr(self._data, "read1", self._data.read))
+        self._first = next(self._blocks, "")
+        while (kind := _kind(self._first)) is None and (more := next(self._blocks, "")):
+            self._first += more
+        self.kind = kind or PLAIN
+
+    def bytes_read(self) -> int:
+        """Bytes read of a file on the disk, which may be compressed."""
+        return os.lseek(self._stream.fileno(), 0, os.SEEK_CUR)
+
+    def blocks(self) -> Iterator[str]:
+        """The text in blocks of complete lines, with their ends."""
+        return itertools.chain([self._first] if self._first else [], self._blocks)
+
+    def lines(self) -> Iterator[str]:
+        """The lines as they are in the file, without their ends, LF or CRLF."""
+        for block in self.blocks():
+            lines = block.removesuffix("\n").split("\n")
+            yield from [line.rstrip("\r") for line in lines] if "\r" in block else lines
+
+    def sentences(self) -> Iterator[str]:
+        """The sentences: the lines of plain text, which may be empty; of CoNLL-U the tokens as they
+        are written (column FORM, divided tokens undivided), joined by spaces.
+
+        Raises:
+            InputError: the text is FASTA; a line of CoNLL-U has another form.
+        """
+        if self.kind == FASTA:
+            raise InputError(
+                f"{self.name} is FASTA, because it begins with '>'. `bilm tokenize "
+                f"{shlex.quote(self.name)} OUT` writes its sequences as sentences. If it is plain "
+                "text, put an empty line before it."
+            )
+        return self._conllu_sentences() if self.kind == CONLLU else self.lines()
+
+    def _conllu_sentences(self) -> Iterator[str]:
+        n_divided = 0
+        for tokens in conllu.read_sentences(self.lines(), self.name):
+            sentence = " ".join(tokens)
+            n_divided += len(sentence.split()) != len(tokens)
+            yield sentence
+        if n_divided:
+            warn_once(
+                f"{self.name}: {n_divided:,} sentences have tokens with spaces in them, which are "
+                "read as several tokens"
+            )
+
+    def span(self, start: int, stop: int, size: int = 1 << 20) -> Iterator[str]:
+        """The lines of plain uncompressed text that begin in the bytes `start` to `stop` of the
+        file, as `blocks` of about `size` bytes."""
+        self._data.seek(max(0, start - 1))
+        if start:
+            self._data.readline(LONGEST_LINE)  # the rest of a line that begins before the span
+
+        def read(_: int) -> bytes:
+            left = stop - self._data.tell()
+            data = self._data.read(min(size, left)) if left > 0 else b""
+            more = bool(data) and not data.endswith(b"\n")
+            return data + self._data.readline(LONGEST_LINE + 2) if more else data
+
+        return self._decoded(read, self._data.tell() if start else 0)
+
+    def _decoded(self, read: Callable[[int], bytes], start: int = 0) -> Iterator[str]:
+        """Complete lines in blocks, from what `read` returns; they begin at the byte `start`."""
+        n_lines, rest, data = 0, b"", b"?"
+        while data:
+            try:
+                data = read(_BLOCK)
+            except _DAMAGED as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise
+                raise InputError(f"{self.name}: damaged after line {n_lines}: {error}") from error
+            if self._digest is not None:
+                self._digest.update(data)
+            content = rest + data
+            if len(content) > LONGEST_LINE:
+                line, _, _ = content[: LONGEST_LINE + 2].partition(b"\n")
+                if len(line.rstrip(b"\r")) > LONGEST_LINE:
+                    raise self._error(
+                        f"a line must have at most {LONGEST_LINE:,} bytes. Write one sentence per "
+                        "line",
+                        n_lines,
+                        start,
+                    )
+            end = content.rfind(b"\n") + 1 if data else len(content)
+            block, rest = content[:end], content[end:]
+            is_first = n_lines == start == 0
+            if is_first:
+                block = block.removeprefix(codecs.BOM_UTF8)
+            wrong, problem = -1, ""
+            try:
+                text = block.decode("utf-8")
+            except UnicodeDecodeError as error:
+                wrong, problem = error.start, "not UTF-8"
+            nul = block.find(b"\0", 0, wrong if problem else None)
+            if nul >= 0:
+                wrong, problem = nul, "not text"
+            if problem:
+                line_start = block.rfind(b"\n", 0, wrong) + 1
+                text = block[:line_start].decode("utf-8")
+            if text:
+                yield text
+            n_lines += text.count("\n")
+            if problem:
+                known = _not_text(content[:_HEAD]) if is_first else None
+                if known:
+                    raise InputError(f"{self.name}: must be UTF-8 text, got {known}.")
+                where = f"byte {wrong - line_start} is 0x{block[wrong]:02x}"
+                cure = ". Convert the text: iconv -f ENCODING -t UTF-8" if nul < 0 else ""
+                raise self._error(f"{problem}: {where}{cure}", n_lines, start)
+
+    def _error(self, problem: str, n_lines: int, start: int) -> InputError:
+        """The error for the line after `n_lines` lines from the byte `start`."""
+        if start:
+            self._data.seek(0)
+            blocks = (min(_BLOCK, start - byte) for byte in range(0, start, _BLOCK))
+            n_lines += sum(self._data.read(n_bytes).count(b"\n") for n_bytes in blocks)
+        return InputError(f"{self.name}, line {n_lines + 1}: {problem}.")
+
+
+def _kind(text: str) -> str | None:
+    """The kind of a text by its first lines; None if more lines are needed."""
+    if text.startswith(">"):
+        return FASTA
+    is_conllu = conllu.looks_like_conllu(text.removesuffix("\n").split("\n"))
+    if is_conllu is None and len(text) < LONGEST_LINE:
+        return None
+    return CONLLU if is_conllu else PLAIN
+
+
+def _not_text(head: bytes) -> str | None:
+    """The name of a file that is not UTF-8 text, by its first bytes, and what to do."""
+    names = (f"{name}. {cure}" for magic, name, cure in _NOT_TEXT if magic.match(head))
+    return next(names, None)
+
+
+def decompressed(stream: IO[bytes]) -> Any:
+    """A stream of the decompressed data if it begins like gzip, xz or bzip2 data; otherwise the
+    stream itself."""
+    head = _first_bytes(stream)
+    return next((opened(stream) for magic, opened in _COMPRESSION if magic.match(head)), stream)
+
+
+def begins_like_fasta(stream: IO[bytes]) -> bool:
+    """Whether a stream begins with ">", as far as can be seen without reading it."""
+    return _first_bytes(stream).removeprefix(codecs.BOM_UTF8).startswith(b">")
+
+
+def _first_bytes(stream: IO[bytes]) -> bytes:
+    if hasattr(stream, "peek"):
+        return bytes(stream.peek(_HEAD))
+    if not stream.seekable():
+        return b""
+    start = stream.tell()
+    head = stream.read(_HEAD)
+    stream.seek(start)
+    return head
 
 
 @contextlib.contextmanager
-def reading_text(path: PathLike) -> Iterator[IO[bytes]]:
-    """Open a text file (plain, .gz or .xz) for reading as bytes within the block; the error for
-    damaged data and for text that is not UTF-8 names the line."""
-    try:
-        with open_bytes(path) as stream:
-            yield stream
-    except (UnicodeDecodeError, *_DAMAGED):
-        for _ in read_lines(path):  # raises an error with the line, unknown to readers of blocks
-            pass
-        raise
+def open_text(
+    source: TextSource, name: PathLike | None = None, digest: hashlib.blake2b | None = None
+) -> Iterator[Text]:
+    """Open a text within the block: a file, or a binary stream that is called `name` in messages;
+    see `Text`."""
+    if not isinstance(source, str | os.PathLike):
+        yield Text(source, name or "the stream", digest)
+        return
+    with open(require_file(source, "text file"), "rb") as stream:
+        yield Text(stream, name or source, digest)
 
 
-def read_lines(path: PathLike) -> Iterator[str]:
-    """The lines of a text file (plain, .gz or .xz) without their ends; see `lines_of`."""
-    with reading_text(path) as stream:
-        yield from lines_of(stream, path)
+def read_lines(
+    source: TextSource, name: PathLike | None = None, digest: hashlib.blake2b | None = None
+) -> Iterator[str]:
+    """The lines of a text as they are, without their ends, for files whose lines are not sentences.
+    Arguments as for `open_text`."""
+    with open_text(source, name, digest) as text:
+        yield from text.lines()
+
+
+def read_text(
+    source: TextSource, name: PathLike | None = None, digest: hashlib.blake2b | None = None
+) -> Iterator[str]:
+    """The sentences of a text, tokens separated by spaces; see `Text.sentences`. Arguments as for
+    `open_text`."""
+    with open_text(source, name, digest) as text:
+        yield from text.sentences()
 
 
 def read_files(
     files: Iterable[str], doing: str, progress: ShowStage
 ) -> Iterator[tuple[str, Iterator[str]]]:
-    """Pairs of a text file and its lines, which must be read before the next file; `doing` names
-    the stage in progress reports."""
+    """Pairs of a text file and its sentences (see `read_text`), which must be read before the next
+    file; `doing` names the stage in progress reports."""
     files = list(files)
     before, total = 0, size_of(files)
 
-    def lines(path: str, stream: IO[bytes]) -> Iterator[str]:
-        for number, line in enumerate(lines_of(stream, path)):
+    def sentences(text: Text) -> Iterator[str]:
+        for number, sentence in enumerate(text.sentences()):
             if number % 256 == 0:
-                progress(Stage(doing, before + bytes_read(stream), total))
-            yield line
+                progress(Stage(doing, before + text.bytes_read(), total))
+            yield sentence
 
     for path in files:
-        with reading_text(path) as stream:
-            yield path, lines(path, stream)
+        with open_text(path) as text:
+            yield path, sentences(text)
         before += os.path.getsize(path)
     progress(Stage(doing, total, total))
 
 
-def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
-    """The lines of UTF-8 text without their ends, LF or CRLF, and without a byte order mark;
-    `source` names the stream in messages."""
-    for number in itertools.count(1):
-        try:
-            data = stream.readline(LONGEST_LINE + 2)
-        except _DAMAGED as error:
-            raise InputError(f"{source}: damaged after line {number - 1}: {error}") from error
-        if number == 1:
-            data = data.removeprefix(codecs.BOM_UTF8)
-        if not data:
-            return
-        data = data.rstrip(b"\r\n")
-        if len(data) > LONGEST_LINE:
-            raise InputError(
-                f"{source}, line {number}: a line must have at most {LONGEST_LINE:,} bytes. Write "
-                "one sentence per line."
-            )
-        try:
-            yield data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{source}, line {number}: not UTF-8: byte {error.start} is "
-                f"0x{data[error.start]:02x}. Convert the text: iconv -f ENCODING -t UTF-8."
-            ) from error
+def plain_start(sentence: str) -> str:
+    """What a file of plain text must begin with before its first sentence: an empty line if the
+    sentence would be taken for a byte order mark, FASTA or CoNLL-U."""
+    is_taken = sentence.startswith("\ufeff") or _kind(sentence) in (FASTA, CONLLU)
+    return "\n" if is_taken else ""
+
+
+@functools.lru_cache(maxsize=1024)
+def warn_once(message: str) -> None:
+    """Log a warning, once per process: a text may be read many times."""
+    logger.warning("%s", message)
 
 
 # JSON

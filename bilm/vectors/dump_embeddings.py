@@ -7,7 +7,7 @@ import numpy as np
 from bilm.core.errors import InputError
 from bilm.data import Vocabulary
 from bilm.files.hdf5 import writing_hdf5
-from bilm.files.reading import PathLike, read_lines
+from bilm.files.reading import PathLike, read_text
 from bilm.files.weights import MODEL, open_weights, write_words
 from bilm.files.writing import atomic_write
 from bilm.inference.corpus_encoder import EncodedWords
@@ -83,7 +83,7 @@ def dump_bilm_embeddings(
     elmo = ELMo.from_pretrained(
         (options_file, weight_file), vocab_file=vocab_file, precision=precision
     )
-    sentences = (line.split() for line in read_lines(dataset_file))
+    sentences = (line.split() for line in read_text(dataset_file))
     with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
         for number, layers in enumerate(elmo.corpus.layers(sentences)):
             file.create_dataset(str(number), data=layers)

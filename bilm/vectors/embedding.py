@@ -119,7 +119,7 @@ class EmbeddingJob:
     def __post_init__(self) -> None:
         self.is_complete, self.is_stream = False, not isinstance(self.out, str | os.PathLike)
         self.is_file = isinstance(self.text, str | os.PathLike)
-        self.is_fasta = self.is_file and is_fasta(self.text)
+        self.is_fasta = (not self.is_file or os.path.isfile(self.text)) and is_fasta(self.text)
         self.has_ids = self.ids is not None or self.is_fasta
         self._name = os.fspath(self.text) if self.is_file else "standard input"
         ending = "" if self.is_stream else os.path.splitext(self.out)[1].removeprefix(".")

@@ -1,0 +1,159 @@
+"""Text is recognised by its content, whatever its name, by everything that reads text."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bilm import InputError, LMDataset, load_vocab, read_fasta
+from bilm.data import count_words, shard_corpus
+from bilm.data.sentences import is_fasta, read_sentences
+from bilm.files.reading import (
+    new_digest,
+    plain_start,
+    read_lines,
+    read_text,
+    text_digest,
+    warn_once,
+)
+
+SENTENCES = ["I can't see it", "猫 sees him", "10 000 cats"]
+WORDS = " ".join(SENTENCES).split()
+PLAIN = "".join(f"{sentence}\n" for sentence in SENTENCES)
+
+
+def row(number, form):
+    return f"{number}\t{form}\tx\tX\t_\t_\t0\t_\t_\t_\n"
+
+
+CONLLU = (
+    "# newdoc\n# text = I can't see it\n"
+    f"{row(1, 'I')}{row('2-3', chr(99) + 'an' + chr(39) + 't')}{row(2, 'ca')}{row(3, 'not')}"
+    f"{row(4, 'see')}{row('4.1', 'elided')}{row(5, 'it')}\n# only a comment\n\n"
+    f"{row(1, '猫')}{row(2, 'sees')}{row(3, 'him')}\r\n\n{row(1, '10 000')}{row(2, 'cats')}"
+)
+FASTA = ">P1 first\nmkV-\nL*\n\n>P2\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    warn_once.cache_clear()
+
+
+def readers(name):
+    """What reads sentences: a name for messages, and the sentences."""
+    yield "read_text", lambda: list(read_text(name))
+    yield "stream", lambda: list(read_text(io.BytesIO(Path(name).read_bytes()), name))
+    yield "embed", lambda: [sentence.text for sentence in read_sentences(name, name)]
+    yield "train", lambda: trained(name)
+    yield "vocab", lambda: sorted(count_words(name, least_part=7).elements())
+    yield "shard", lambda: sharded(name)
+
+
+def sharded(name):
+    shard_corpus(name, "out", n_shards=1, shuffle=False)
+    return list(read_text("out/train-00.txt"))
+
+
+def trained(name):
+    """The words of a data set, by the vocabulary."""
+    Path("vocab.txt").write_text("\n".join(["<S>", "</S>", "<UNK>", *WORDS]), encoding="utf-8")
+    vocab = load_vocab("vocab.txt", 50)
+    data = LMDataset(name, vocab, test=True)
+    return [vocab.decode(ids[1:-1]) for ids, _ in data.get_sentence()]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.fasta", "a.gz"])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("content", [PLAIN, f"\ufeff{PLAIN}", CONLLU, f"\ufeff{CONLLU}"])
+def test_sentences(name, compress, content):
+    Path(name).write_bytes(compress(content.encode()))
+    for reader, read in readers(name):
+        assert read() == (sorted(WORDS) if reader == "vocab" else SENTENCES), reader
+
+
+@pytest.mark.parametrize("name", ["p.faa", "p.txt", "P.FNA", "p.gz"])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_fasta(name, compress, caplog):
+    Path(name).write_bytes(compress(FASTA.encode()))
+    assert is_fasta(name)
+    assert list(read_fasta(name)) == [("P1", list("MKV-L*")), ("P2", [])]
+    (warning,) = caplog.messages
+    assert "1 gaps" in warning and "1 stops" in warning and "2 residues in lower case" in warning
+    for reader, read in readers(name):
+        if reader == "embed":
+            assert read() == ["M K V - L *", ""]
+            continue
+        with pytest.raises(InputError, match=f"{name} is FASTA.* `bilm tokenize {name} OUT`"):
+            read()
+    assert len(caplog.messages) == 1
+
+
+def zipped(data):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.txt", data)
+    return file.getvalue()
+
+
+def tarred(data):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        member = tarfile.TarInfo("a.txt")
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (zipped(PLAIN), "a ZIP file. Unpack"),
+        (tarred(PLAIN.encode()), "a tar archive. Unpack"),
+        (b"7z\xbc\xaf\x27\x1c" + bytes(90), "a 7z archive"),
+        (b"\x28\xb5\x2f\xfd\x04X", "Zstandard data"),
+        (PLAIN.encode("utf-16"), "UTF-16. Convert it: iconv"),
+        (PLAIN.encode("utf-16-le"), "UTF-16. Convert it: iconv -f UTF-16LE"),
+        (PLAIN.encode("utf-16-be"), "UTF-16. Convert it: iconv -f UTF-16BE"),
+        (b"\x89HDF\r\n\x1a\n\0\0", "a binary file"),
+        (b"one\ntwo \xe9t\xe9\n", "line 2: not UTF-8: byte 4 is 0xe9"),
+        (b"one\ntwo\nth\0ree\n", "line 3: not text: byte 2 is 0x00"),
+        (b"word\n" * 50_000 + b"a\0b", "line 50001: not text: byte 1 is 0x00"),
+        (gzip.compress(b"one\n" * 99)[:-9], "damaged after line"),
+        (bz2.compress(b"one\n" * 99)[:-9], "damaged after line"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_not_text_is_named(data, message):
+    Path("a.txt").write_bytes(data)
+    for _, read in readers("a.txt"):
+        with pytest.raises(InputError, match=message):
+            read()
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("first", ["\ufeffx y", "> 5 %", row(1, "a").strip(), "plain words"])
+def test_sentences_survive_being_first(first):
+    """A sentence that a file of its own would begin with, like a mark or another format."""
+    Path("in.txt").write_text(f"\n{first}\n", encoding="utf-8")
+    shards = shard_corpus("in.txt", "out")
+    assert [*filter(None, read_text(shards.training.pattern.replace("*", "00")))] == [first]
+    assert plain_start("plain words") == ""
+
+
+def test_the_digest_of_a_text():
+    Path("a.txt").write_text(PLAIN, encoding="utf-8")
+    Path("b.bz2").write_bytes(bz2.compress(PLAIN.encode()))
+    Path("c.txt").write_text("".join(reversed(PLAIN.splitlines(True))), encoding="utf-8")
+    digest = new_digest()
+    assert list(read_lines("a.txt", digest=digest)) == SENTENCES
+    assert digest.hexdigest() == text_digest("a.txt") == text_digest("b.bz2")
+    assert text_digest("a.txt") != text_digest("c.txt")
