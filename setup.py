@@ -17,6 +17,8 @@ LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "matplotlib>=3.8"]
 PARQUET = ["pyarrow>=18"]
 # What `bilm embed --engine ray` needs.
 RAY = ["ray>=2.60,<3", *PARQUET]
+# What models on Hugging Face need.
+HUB = ["huggingface_hub>=0.34"]
 
 # What the site of the manual is built with.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.29,<2"]
@@ -55,6 +57,7 @@ setup(
         "keras>=3.12,<4",
         "numpy>=1.26.4",
         "h5py>=3.11",
+        "pooch>=1.8",
         "rich>=13",
         "wrapt>=1.14",
     ],
@@ -62,6 +65,7 @@ setup(
         "chinese": ["jieba>=0.42"],
         "docs": DOCS,
         "english": ["spacy>=3.8.2,<4"],
+        "hub": HUB,
         "look": LOOK,
         "parquet": PARQUET,
         "plot": ["matplotlib>=3.8"],
@@ -74,6 +78,7 @@ setup(
             *PARQUET,
             *RAY,
             *DOCS,
+            *HUB,
             # Readers of Parquet besides pyarrow.
             "duckdb>=1.3",
             "polars>=1.30",

@@ -11,6 +11,7 @@ _LOOK = "scikit-learn gensim matplotlib"
 # What to install for a module, as in the extras of setup.py.
 _PACKAGES = {
     "gensim": _LOOK,
+    "huggingface_hub": "huggingface_hub",
     "jieba": "jieba",
     "matplotlib": "matplotlib",
     "pyarrow": "pyarrow",

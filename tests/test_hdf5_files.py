@@ -162,3 +162,23 @@ def test_dictionaries_from_another_file(tmp_path, other):
         file["tokens"] = h5py.ExternalLink(str(other), "/")
     with pytest.raises(InputError, match=f"tokens {OWN}"), open_weights(tmp_path / "a.hdf5"):
         pytest.fail("the block is not entered")
+
+
+def test_a_file_that_another_process_writes(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["w"] = np.zeros(3)
+    with open(tmp_path / "a.hdf5", "rb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match=r"a\.hdf5: locked by another process"):
+            open_hdf5(tmp_path / "a.hdf5").__enter__()
+
+
+@pytest.mark.parametrize("content, what", [
+    (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS pointer"),
+    (b"<html>", "a web page"), (b"", "an empty file"), (b"other", "not an HDF5 file, or damaged"),
+])  # fmt: skip
+def test_other_content_than_hdf5(tmp_path, content, what):
+    (tmp_path / "a.hdf5").write_bytes(content)
+    with pytest.raises(InputError, match=rf"a\.hdf5: .*{what}"), open_weights(tmp_path / "a.hdf5"):
+        pytest.fail("the block is not entered")

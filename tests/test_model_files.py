@@ -191,7 +191,7 @@ def test_neither_folder_nor_pair(tmp_path):
     assert "a pair (options, weights), got ('one',)" in message_of(("one",))
     assert "a pair (options, weights), got 7" in message_of(7)
     (tmp_path / "model.zip").write_bytes(b"PK\x03\x04 cut off")
-    assert "not a ZIP file, or is truncated" in message_of(tmp_path / "model.zip")
+    assert "not a ZIP file, or truncated" in message_of(tmp_path / "model.zip")
 
 
 def test_folders_without_a_model(tmp_path):

@@ -1,14 +1,16 @@
-"""Models by name and address: downloads, the cache, resuming, checksums, and errors."""
+"""Models by name and address: downloads, the cache, checksums, and errors."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import logging
 import os
 import pickle
 import shutil
-import urllib.request
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from bilm import (
 from bilm.cli import main
 from bilm.files.model_files import open_model
 from bilm.files.named_models import (
+    REPLACED,
     cache_folder,
     find_published,
     is_remote,
@@ -48,12 +51,11 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("time.sleep", lambda _: None)  # before another try
     with serving() as found:
         monkeypatch.setenv("http_proxy", found.address)
         monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing listens there
-        urllib.request.install_opener(urllib.request.build_opener())  # to read these variables
         yield found
-        urllib.request.install_opener(None)
 
 
 @pytest.fixture
@@ -168,20 +170,39 @@ def test_the_models_of_the_package(name, word, sentences):
     assert score.forward.mean() > -np.log(63_000) / 1.3
 
 
+def test_a_pin_on_a_model_of_the_package():
+    folder = local_source("wiki-en")
+    digits = sha256((Path(folder) / "model.hdf5").read_bytes())
+    assert local_source(f"wiki-en#sha256={digits}") == folder
+    with pytest.raises(InputError, match=f"model.hdf5: the checksum .*{'0' * 64}, got .*{digits}"):
+        local_source(f"wiki-en#sha256={'0' * 64}")
+
+
+def test_a_model_that_was_replaced(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(REPLACED, "wiki-old", "wiki-en")
+    with pytest.raises(FileNotFoundError, match="'wiki-old' was replaced by 'wiki-en'"):
+        ELMo.from_pretrained("wiki-old")
+
+
 def test_a_pair_by_its_name(server, model):
     base = "/public/embeddings/embedding_models/seqvec"
     contents = [Path(path).read_bytes() for path in model.files]
     names = (f"{base}/options.json", f"{base}/weights.hdf5")
     server.files = dict(zip(names, contents, strict=True))
     # These files do not have the published checksums.
-    with pytest.raises(InputError) as caught:
-        ELMo.from_pretrained("seqvec")
     found = hashlib.md5(contents[0]).hexdigest()
-    assert str(caught.value) == (
-        f"http://data.bioembeddings.com{base}/options.json: the checksum must be "
-        f"md5=cede355187778de3ac302a83c761f5f9, got md5={found}."
-    )
+    wrong = f"seqvec/options.json: the checksum must be md5=cede355.*, got md5={found}"
+    with pytest.raises(InputError, match=wrong):
+        ELMo.from_pretrained("seqvec")
     assert kept() == []
+
+
+def test_the_checksum_of_small_is_from_a_git_lfs_pointer(server, model):
+    folder = Path(cache_folder()) / "small"
+    shutil.copytree(model.folder, folder)
+    with pytest.raises(InputError, match=r"747ba97abce8.*Git LFS pointer.* 54,402,456 bytes"):
+        ELMo.from_pretrained("small")
 
 
 def test_a_zip_file_by_its_name(server, model, tmp_path):
@@ -191,29 +212,19 @@ def test_a_zip_file_by_its_name(server, model, tmp_path):
     assert kept() == ["nlpl-209/209.zip"]
     assert_same(f"nlpl-209#sha256={sha256(content)}", model)
     assert len(server.requests) == 1
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=f"209.zip: .*{'0' * 64}, got .*{sha256(content)}: delete"):
         ELMo.from_pretrained(f"nlpl-209#sha256={'0' * 64}")
-    path = os.path.join(cache_folder(), "nlpl-209", "209.zip")
-    assert str(caught.value) == (
-        f"{path}: the checksum must be sha256={'0' * 64}, got sha256={sha256(content)}: delete "
-        "the file."
-    )
 
 
 def test_without_network_files_can_be_put_there(server, model):
-    with pytest.raises(ConnectionError) as caught:
-        ELMo.from_pretrained("small")
-    folder = Path(cache_folder()) / "small"
-    assert str(caught.value).startswith(
-        "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/2x1024_128_2048cnn_1xhighway/"
-        "elmo_2x1024_128_2048cnn_1xhighway_options.json cannot be downloaded: "
-    )
-    assert str(caught.value).endswith(f"some other way and save it as {folder / 'options.json'}.")
-    assert not find_published("small").is_present
+    folder = Path(cache_folder()) / "medium"
+    with pytest.raises(ConnectionError, match=f"_options.json .* save it as {folder}/options.json"):
+        ELMo.from_pretrained("medium")
+    assert not find_published("medium").is_present
     shutil.copy(model.files[0], folder / "options.json")
     shutil.copy(model.files[1], folder / "weights.hdf5")
-    assert find_published("small").is_present
-    assert_same("small", model)
+    assert find_published("medium").is_present
+    assert_same("medium", model)
 
 
 def test_a_path_wins_over_a_name(tmp_path, monkeypatch, model):
@@ -261,7 +272,7 @@ def test_the_address_of_a_zip_file(server, model, tmp_path, caplog):
         "content"
     ]
     assert_same(source, model)
-    assert server.asked_for == ["/models/my%20elmo.zip"]
+    assert server.requests == ["/models/my%20elmo.zip"]
 
 
 def test_a_pair_of_addresses(server, model):
@@ -294,24 +305,42 @@ def test_what_is_not_a_checksum(server, pin):
     assert server.requests == []
 
 
+def test_a_password_in_an_address(server, model, tmp_path, capfd):
+    """The server gets it; messages and names of files do not have it."""
+    server.files = {"/a.zip?key=hidden": zipped(model, tmp_path / "a.zip")}
+    host = server.address.removeprefix("http://")
+    assert_same(f"http://user:secret@{host}/a.zip?key=hidden", model)
+    encoded = base64.b64encode(b"user:secret").decode()
+    assert server.passwords == [f"Basic {encoded}"]
+    (file,) = kept()
+    assert file.startswith(host.replace(":", "-")) and file.endswith("/a.zip")
+    messages = [*kept(), *capfd.readouterr()]
+    for wrong in ("b.zip?key=hidden", "b.zip#sha256=0", ""):
+        with pytest.raises((ConnectionError, InputError)) as caught:
+            ELMo.from_pretrained(f"http://user:secret@{host}/{wrong}")
+        messages.append(str(caught.value))
+    assert not [text for text in messages if "secret" in text or "hidden" in text]
+
+
 # Server behaviour
 
 
-def test_a_wrong_checksum(server):
-    server.files = {"/a.zip": b"other"}
+def test_a_wrong_checksum(server, model, tmp_path):
+    content = zipped(model, tmp_path / "a.zip")
+    server.files = {"/a.zip": content}
     address = f"{server.address}/a.zip"
-    with pytest.raises(InputError) as caught:
+    expected = f"/a.zip: the checksum must be sha256={'0' * 64}, got sha256={sha256(content)}"
+    with pytest.raises(InputError, match=expected):
         local_source(f"{address}#sha256={'0' * 64}")
-    expected = f"the checksum must be sha256={'0' * 64}, got sha256={sha256(b'other')}."
-    assert str(caught.value) == f"{address}: {expected}"
     assert kept() == []
 
 
-def test_a_redirect(server):
-    server.files = {"/there.bin": b"content"}
+def test_a_redirect(server, model, tmp_path):
+    content = zipped(model, tmp_path / "a.zip")
+    server.files = {"/there.bin": content}
     server.redirects = {"/here.zip": f"{server.address}/there.bin"}
     path = local_source(f"{server.address}/here.zip")
-    assert Path(path).name == "here.zip" and Path(path).read_bytes() == b"content"
+    assert Path(path).name == "here.zip" and Path(path).read_bytes() == content
 
 
 def test_a_redirect_away_from_the_web(server, tmp_path):
@@ -323,12 +352,9 @@ def test_a_redirect_away_from_the_web(server, tmp_path):
 
 
 def test_not_found(server):
-    with pytest.raises(ConnectionError) as caught:
+    with pytest.raises(ConnectionError, match=f"{server.address}/a.zip .* the server answers 404"):
         ELMo.from_pretrained(f"{server.address}/a.zip")
-    assert f"{server.address}/a.zip cannot be downloaded: the server answers 404" in str(
-        caught.value
-    )
-    assert kept() == []
+    assert kept() == [] and len(server.requests) == 1
 
 
 def test_nobody_listens(server):
@@ -339,114 +365,102 @@ def test_nobody_listens(server):
     assert "\n" not in message and cache_folder() in message
 
 
-CONTENT = bytes(range(256)) * 40
+@pytest.mark.parametrize("content, what", [
+    (b"", "an empty file"),
+    (b"\n<!DOCTYPE html><title>Log in</title>", "a web page"),
+    (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "a Git LFS pointer"),
+    (b"PK\x03\x04 cut off", "not a ZIP file, or truncated"),
+    (b"\x89HDF\r\n\x1a\n cut off", "damaged"),
+    (b'{"lstm": ', "not JSON"),
+])  # fmt: skip
+def test_content_that_is_not_a_model(server, model, content, what):
+    """It does not stay in the cache; where it is there already, the message names the file."""
+    endings = {b"\x89": "hdf5", b"{": "json"}
+    name = f"a.{endings.get(content[:1], 'zip')}"
+    server.files = {f"/{name}": content}
+    with pytest.raises(ConnectionError, match=f"/{name} cannot be downloaded: .* {what}"):
+        local_source(f"{server.address}/{name}")
+    assert kept() == []
+    server.files = {f"/{name}": Path(model.files[name == "a.hdf5"]).read_bytes()}
+    if name == "a.zip":
+        return
+    path = local_source(f"{server.address}/{name}")
+    Path(path).write_bytes(content)
+    with pytest.raises(InputError, match=f"{path}: .*{what}.* Delete the file"):
+        local_source(f"{server.address}/{name}")
 
 
-def cut_off(server, after):
-    """Begin a download whose connection ends; return the address."""
-    server.files, server.cut_after = {"/a.zip": CONTENT}, after
-    address = f"{server.address}/a.zip"
-    with pytest.raises(ConnectionError) as caught:
-        local_source(address)
-    assert f"the connection ended after {after:,} of {len(CONTENT):,} bytes" in str(caught.value)
-    # The partial download does not have the name of a model file.
-    assert [name for name in kept() if not name.endswith(".part")] == []
-    server.cut_after = None
-    server.requests.clear()
-    return address
-
-
-def test_a_download_that_is_cut_off_continues(server):
-    address = cut_off(server, 4000)
-    path = local_source(address)
-    assert Path(path).read_bytes() == CONTENT
-    assert server.requests == [("/a.zip", None), ("/a.zip", "bytes=4000-")]
+def test_a_download_that_is_cut_off(server, model, tmp_path):
+    content = zipped(model, tmp_path / "a.zip")
+    server.files, server.cut_after = {"/a.zip": content}, [4000, 0]
+    path = local_source(f"{server.address}/a.zip")
+    assert Path(path).read_bytes() == content and len(server.requests) == 3
     assert kept() == [os.path.relpath(path, cache_folder())]
-
-
-def test_a_file_that_changed_is_downloaded_from_its_beginning(server):
-    address = cut_off(server, 4000)
-    server.files["/a.zip"] = CONTENT[::-1]
-    assert Path(local_source(address)).read_bytes() == CONTENT[::-1]
-    assert server.requests == [("/a.zip", None)]
-    assert len(kept()) == 1
-
-
-@pytest.mark.parametrize("what", ["has_ranges", "has_versions"])
-def test_servers_that_cannot_continue(server, what):
-    setattr(server, what, False)
-    address = cut_off(server, 4000)
-    assert Path(local_source(address)).read_bytes() == CONTENT
-    assert len(kept()) == 1
-
-
-def test_killed_before_the_file_got_its_name(server):
-    address = cut_off(server, 4000)
-    (part,) = (path for path in Path(cache_folder()).rglob("*.part"))
-    part.write_bytes(CONTENT)
-    assert Path(local_source(address)).read_bytes() == CONTENT
+    server.files, server.cut_after = {"/b.zip": content}, [4000] * 3
+    with pytest.raises(ConnectionError, match=r"b\.zip cannot be downloaded: "):
+        local_source(f"{server.address}/b.zip")
     assert len(kept()) == 1
 
 
 # Hugging Face
 
 
-def huggingface(server, monkeypatch, model, revision="main"):
-    monkeypatch.setenv("HF_ENDPOINT", server.address)
-    options, weights = (Path(path).read_bytes() for path in model.files)
-    listing = [
-        {"type": "directory", "path": "elmo"},
-        {"type": "file", "path": "README.md", "size": 4},
-        {"type": "file", "path": "elmo/options.json", "size": len(options)},
-        {
-            "type": "file",
-            "path": "elmo/weights.hdf5",
-            "size": len(weights),
-            "lfs": {"oid": sha256(weights), "size": len(weights)},
-        },
-    ]
-    server.files = {
-        f"/api/models/owner/name/tree/{revision}?recursive=true": json.dumps(listing).encode(),
-        f"/owner/name/resolve/{revision}/elmo/options.json": options,
-        f"/owner/name/resolve/{revision}/elmo/weights.hdf5": weights,
-    }
+@pytest.fixture
+def huggingface(server, model, tmp_path):
+    """The function that finds a source's folder, as a program with an empty cache does."""
+    pytest.importorskip("huggingface_hub")
+    commit = 40 * "0"
+    names = ("elmo/options.json", "elmo/weights.hdf5", "elmo/softmax_weights.hdf5", "README.md")
+    contents = [*(Path(path).read_bytes() for path in model.files), b"softmax", b"text"]
+    listing = [{"type": "file", "path": name, "size": len(content), "oid": name}
+               for name, content in zip(names, contents, strict=True)]  # fmt: skip
+    server.headers = {"X-Repo-Commit": commit}
+    base = "/api/models/owner/name"
+    for revision in ("main", "v1", commit):
+        for true, false in (("true", "false"), ("True", "False")):
+            tree = f"{base}/tree/{revision}?recursive={true}&expand={false}"
+            server.files[tree] = json.dumps(listing).encode()
+        about = {"id": "owner/name", "sha": commit, "siblings": [{"rfilename": n} for n in names]}
+        server.files[f"{base}/revision/{revision}"] = json.dumps(about).encode()
+    for name, content in zip(names, contents, strict=True):
+        server.files[f"/owner/name/resolve/{commit}/{name}"] = content
+    # HF_ENDPOINT and the cache are read when huggingface_hub is imported.
+    code = "import sys; from bilm.files.named_models import local_source as source; "
+    code += "print(source(sys.argv[1]), end='')"
+    environment = os.environ | {"HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "hf")}
+    for name in ("http_proxy", "https_proxy", "HF_TOKEN", "HF_HUB_OFFLINE"):
+        environment.pop(name, None)
+
+    def folder(source, **more):
+        command = [sys.executable, "-c", code, source]
+        done = subprocess.run(command, env=environment | more, capture_output=True, text=True)
+        return done.stdout or done.stderr.splitlines()[-1]
+
+    return folder
 
 
-def test_a_repository_on_hugging_face(server, monkeypatch, model):
-    huggingface(server, monkeypatch, model)
-    assert_same("hf://owner/name", model)
-    assert len(server.requests) == 3
-    assert_same("hf://owner/name", model)
-    assert len(server.requests) == 3
-    names = ["files.json", "options.json", "weights.hdf5"]
-    assert kept() == [f"hf/owner--name@main/{name}" for name in names]
+def test_a_repository_on_hugging_face(server, huggingface, model):
+    folder = huggingface("hf://owner/name", HF_TOKEN="hf_secret")
+    assert_same(folder, model)
+    assert kept(folder) == ["elmo/options.json", "elmo/weights.hdf5"]
+    assert "Bearer hf_secret" in server.passwords
+    server.requests.clear()
+    assert huggingface("hf://owner/name", HF_HUB_OFFLINE="1") == folder
+    assert server.requests == []
 
 
-def test_a_revision_on_hugging_face(server, monkeypatch, model):
-    huggingface(server, monkeypatch, model, "20d7005306")
-    assert_same("hf://owner/name@20d7005306", model)
-    with pytest.raises(ConnectionError, match="404"):
-        ELMo.from_pretrained("hf://owner/name")
-
-
-def test_other_weights_than_the_repository_lists(server, monkeypatch, model):
-    huggingface(server, monkeypatch, model)
-    server.files["/owner/name/resolve/main/elmo/weights.hdf5"] += b"more"
-    with pytest.raises(InputError, match=r"weights\.hdf5: the checksum must be sha256="):
-        ELMo.from_pretrained("hf://owner/name")
+@pytest.mark.slow
+def test_errors_of_hugging_face(huggingface, model):
+    assert "404" in huggingface("hf://owner/other")
+    assert "the checksum must be" in huggingface(f"hf://owner/name@v1#sha256={'0' * 64}")
+    digits = sha256(Path(model.files[1]).read_bytes())
+    assert kept(huggingface(f"hf://owner/name@v1#sha256={digits}"))
 
 
 @pytest.mark.parametrize("name", ["hf://owner", "hf://a/b/c", "hf://a/b@../c", "hf://"])
 def test_what_is_not_a_repository(server, name):
     with pytest.raises(InputError, match="the form must be hf://OWNER/NAME"):
         ELMo.from_pretrained(name)
-
-
-def test_a_listing_that_is_none(server, monkeypatch, model):
-    huggingface(server, monkeypatch, model)
-    server.files["/api/models/owner/name/tree/main?recursive=true"] = b'{"error": "no"}'
-    with pytest.raises(InputError, match="must be a list of a repository's files: delete it"):
-        ELMo.from_pretrained("hf://owner/name")
 
 
 # Everything that takes a model
@@ -489,15 +503,15 @@ def test_at_the_shell(server, model, tmp_path, monkeypatch, capsys):
 
 
 def test_the_list_at_the_shell(server, model, capsys):
-    folder = Path(cache_folder()) / "small"
+    folder = Path(cache_folder()) / "medium"
     shutil.copytree(model.folder, folder)
     assert main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["name", "language,", "text", "MB", "tokens", "licence", "present"]
-    (small,) = (line for line in lines if line.split()[0] == "small")
-    assert small.rstrip().endswith(str(folder)) and " 54 " in small
+    (medium,) = (line for line in lines if line.split()[0] == "medium")
+    assert medium.rstrip().endswith(str(folder)) and " 112 " in medium
     assert main(["models", "--json"]) == 0
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
-    assert listed["small"]["present"] == str(folder)
-    assert listed["medium"]["present"] is None and listed["medium"]["licence"] == "not stated"
+    assert listed["medium"]["present"] == str(folder)
+    assert listed["small"]["present"] is None and listed["small"]["licence"] == "not stated"
     assert server.requests == []

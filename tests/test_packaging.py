@@ -35,8 +35,8 @@ def test_setup_says_what_the_package_needs():
     assert keywords["name"] == "bilm-keras"
     assert keywords["python_requires"] == ">=3.10"
     assert keywords["install_requires"] == [
-        "tensorflow>=2.18", "keras>=3.12,<4", "numpy>=1.26.4", "h5py>=3.11", "rich>=13",
-        "wrapt>=1.14",
+        "tensorflow>=2.18", "keras>=3.12,<4", "numpy>=1.26.4", "h5py>=3.11", "pooch>=1.8",
+        "rich>=13", "wrapt>=1.14",
     ]  # fmt: skip
     assert keywords["entry_points"] == {"console_scripts": ["bilm=bilm.cli:main"]}
 

@@ -190,7 +190,7 @@ def test_a_file_that_is_cut_off(tmp_path, words_file, share):
     with open(path, "rb") as file:
         data = file.read()
     (tmp_path / "cut.hdf5").write_bytes(data[: int(share * len(data))])
-    message = r"cut\.hdf5: not an HDF5 file, or damaged: "
+    message = r"cut\.hdf5: .*(an empty file|not an HDF5 file, or damaged: )"
     with pytest.raises(InputError, match=message):
         load_hdf5(tmp_path / "cut.hdf5", network_of(options).weight_table())
 

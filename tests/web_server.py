@@ -19,24 +19,19 @@ class WebServer:
         address: URL of the server, without a final slash.
         files: contents by path.
         redirects: target path by path, answered with 302.
-        cut_after: send only this many bytes of each answer; None: all.
-        has_ranges: whether Range requests are supported.
-        has_versions: whether answers have an ETag.
-        requests: path and Range header of each request so far.
+        headers: further headers of answers.
+        cut_after: send only this many bytes of the next answers.
+        requests: path of each request so far.
+        passwords: Authorization header of each request so far.
     """
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
-    cut_after: int | None = None
-    has_ranges: bool = True
-    has_versions: bool = True
-    requests: list[tuple[str, str | None]] = field(default_factory=list)
-
-    @property
-    def asked_for(self) -> list[str]:
-        """The paths of the requests."""
-        return [path for path, _ in self.requests]
+    headers: dict[str, str] = field(default_factory=dict)
+    cut_after: list[int] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    passwords: list[str | None] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -48,7 +43,8 @@ def serving() -> Iterator[WebServer]:
         def do_GET(self) -> None:
             asked = urlsplit(self.path)
             path = asked.path + (f"?{asked.query}" if asked.query else "")
-            state.requests.append((path, self.headers["Range"]))
+            state.requests.append(path)
+            state.passwords.append(self.headers["Authorization"])
             if path in state.redirects:
                 self.send_response(302)
                 self.send_header("Location", state.redirects[path])
@@ -58,22 +54,18 @@ def serving() -> Iterator[WebServer]:
             else:
                 self.send_file(state.files[path])
 
+        do_HEAD = do_GET
+
         def send_file(self, content: bytes) -> None:
-            version = f'"{hashlib.md5(content).hexdigest()}"'
-            first, asked = 0, self.headers["Range"]
-            if asked and state.has_ranges and self.headers["If-Range"] == version:
-                first = int(asked.removeprefix("bytes=").removesuffix("-"))
-                if first >= len(content):
-                    self.send_error(416)
-                    return
-            self.send_response(206 if first else 200)
-            if first:
-                self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/*")
-            if state.has_versions:
-                self.send_header("ETag", version)
-            self.send_header("Content-Length", str(len(content) - first))
+            self.send_response(200)
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+            self.send_header("Content-Length", str(len(content)))
+            for name, value in state.headers.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(content[first:][: state.cut_after])
+            if self.command == "GET":
+                cut = state.cut_after.pop(0) if state.cut_after else None
+                self.wfile.write(content[:cut])
 
         def log_message(self, *_: object) -> None:
             """Log nothing."""

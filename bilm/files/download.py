@@ -1,33 +1,29 @@
-"""Download a file, which appears under its name when it is complete and its checksum is right.
-
-`keras.utils.get_file` writes under the final name, prints to standard output, has no timeout, and
-cannot resume.
-"""
+"""Downloads by pooch: a file appears under its name once it is complete and can be opened."""
 
 from __future__ import annotations
 
 import contextlib
-import glob
-import hashlib
-import http.client
 import logging
 import os
 import re
-import urllib.error
-import urllib.request
-import zlib
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from bilm.core.errors import InputError, shown
+from bilm.files.contents import substitute_for_a_file
+from bilm.files.file_choice import HDF5
 from bilm.files.locks import locked
+from bilm.files.reading import parse_json
 from bilm.files.writing import flush_to_disk, named_in_errors
 from bilm.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
 
-_TIMEOUT = 60.0  # seconds without any data
+_RETRIES = 2
+_SHA256 = ("sha256", "")
 _BLOCK = 2**18
 
 
@@ -36,14 +32,27 @@ class Checksum(NamedTuple):
 
     algorithm: str  # "md5" or "sha256"
     digits: str  # hexadecimal, lower case
+    source: str | None = None  # where the number is from, for messages
 
     def __str__(self) -> str:
-        return f"{self.algorithm}={self.digits}"
+        return f"{self.algorithm}={self.digits}" + (f" ({self.source})" if self.source else "")
+
+
+def shows_progress() -> bool:
+    """Whether downloads show their progress on standard error: if this module's logger is at INFO,
+    as in commands."""
+    return logger.isEnabledFor(logging.INFO)
 
 
 def is_address(source: object) -> bool:
     """Whether `source` is an address of a web server."""
     return isinstance(source, str) and source.startswith(("https://", "http://"))
+
+
+def without_secrets(address: str) -> str:
+    """An address without user, password and query, for messages and names of files."""
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
 
 
 def split_checksum(source: str) -> tuple[str, Checksum | None]:
@@ -53,8 +62,8 @@ def split_checksum(source: str) -> tuple[str, Checksum | None]:
         return name, None
     if not re.fullmatch(r"sha256=[0-9a-f]{64}|md5=[0-9a-f]{32}", text.lower()):
         raise InputError(
-            f"{shown(source)}: # must be followed by sha256= and 64 hexadecimal digits, or by md5= "
-            "and 32."
+            f"{shown(without_secrets(source))}: # must be followed by sha256= and 64 hexadecimal "
+            "digits, or by md5= and 32."
         )
     return name, Checksum(*text.lower().split("="))
 
@@ -63,92 +72,139 @@ def file_name(address: str) -> str:
     """The name of the file at an address."""
     name = unquote(urlsplit(address).path).rpartition("/")[2]
     if not name.strip(".") or re.search(r"[\\/:\0]", name):
-        raise InputError(f"{shown(address)}: the address must end in the name of a file.")
+        raise InputError(
+            f"{shown(without_secrets(address))}: the address must end in the name of a file."
+        )
     return name
 
 
 def download(address: str, path: str, checksum: Checksum | None = None) -> str:
-    """Download a file to `path` unless it exists; continue an interrupted download.
-
-    If this module's logger is at INFO, progress is shown on standard error, and the checksum of the
-    file if none was given. An existing file must have the checksum as well.
-    """
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
+    """Download a file to `path` unless it exists, and check its content and its checksum."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     if not os.path.isfile(path):
-        with locked(Path(folder, ".lock"), "downloads into this folder", wait=True):
+        with locked(Path(path).with_name(".lock"), "downloads into this folder", wait=True):
             if not os.path.isfile(path):  # another process may have downloaded it
                 _download(address, path, checksum)
                 return path
-    found = checksum and checksum_of(path, checksum.algorithm)
-    if checksum != found:
-        raise InputError(f"{path}: the checksum must be {checksum}, got {found}: delete the file.")
+    if problem := problem_of(path):
+        raise InputError(f"{path}: {problem}. Delete the file; it will be downloaded again.")
+    require_checksum(path, checksum, "delete the file, and it will be downloaded again")
     return path
 
 
-def checksum_of(path: str, algorithm: str = "sha256") -> Checksum:
-    """The checksum of a file."""
-    with open(path, "rb") as file:
-        digest = hashlib.new(algorithm, usedforsecurity=False)
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return Checksum(algorithm, digest.hexdigest())
+def require_checksum(path: str, checksum: Checksum | None, cure: str) -> None:
+    """Require the checksum of an existing file; `cure` ends the message."""
+    from pooch import file_hash
+
+    if checksum is not None and (digits := file_hash(path, checksum.algorithm)) != checksum.digits:
+        raise InputError(
+            f"{path}: the checksum must be {checksum}, got {checksum.algorithm}={digits}: {cure}."
+        )
 
 
 def _download(address: str, path: str, checksum: Checksum | None) -> None:
+    import pooch
+    import requests  # which pooch requires
+
+    folder, name = os.path.split(path)
+    where, algorithm, digits = without_secrets(address), *(checksum or _SHA256)[:2]
+
+    def fetch(url: str, temporary: str, _: Any) -> None:
+        with ProgressDisplay(quiet=not shows_progress()) as display:
+            try:
+                pooch.HTTPDownloader(_Bar(name, display), _BLOCK)(url, temporary, None)
+            except requests.HTTPError as error:
+                if (
+                    error.response is not None and error.response.status_code < 500
+                ):  # asking again would not help
+                    raise failed(_reason(error)) from error
+                raise
+        if problem := problem_of(temporary, name):
+            raise failed(f"the server sent {problem}")
+        nonlocal digits
+        digits = pooch.file_hash(temporary, algorithm)
+        os.chmod(temporary, 0o644)  # pooch's temporary files are their owner's alone
+        flush_to_disk(temporary)
+
+    def failed(reason: str) -> ConnectionError:
+        return ConnectionError(
+            f"{where} cannot be downloaded: {reason}. Run the command again, or get the file some "
+            f"other way and save it as {path}."
+        )
+
+    known = checksum and f"{algorithm}:{digits}"
+    files = pooch.Pooch(folder, "", {name: known}, {name: address}, _RETRIES)
     try:
-        partial = _fetch(address, path)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            reason = f"the server answers {error.code} {error.reason}"
-        elif isinstance(error, OSError) and error.filename:  # an error of the disk
-            raise
-        else:
-            reason = str(getattr(error, "reason", None) or error)
-        raise ConnectionError(
-            f"{address} cannot be downloaded: {reason}. Run the command again, or get the file "
-            f"some other way and save it as {path}."
-        ) from error
-    found = checksum_of(partial, "sha256" if checksum is None else checksum.algorithm)
-    if checksum not in (None, found):
-        os.remove(partial)
-        raise InputError(f"{address}: the checksum must be {checksum}, got {found}.")
-    flush_to_disk(partial)
-    os.replace(partial, path)
+        with named_in_errors(path), _quiet_pooch():
+            files.fetch(name, downloader=fetch)
+    except requests.RequestException as error:
+        raise failed(_reason(error)) from error
+    except ValueError as error:
+        message = f"{where}: the checksum must be {checksum}, got {algorithm}={digits}."
+        raise InputError(message) from error
     if checksum is None:
-        size = os.path.getsize(path)
-        logger.info("%s: %s bytes; #%s after the name pins this content", path, f"{size:,}", found)
+        size = f"{os.path.getsize(path):,}"
+        logger.info("%s: %s bytes; #sha256=%s after the name pins this content", path, size, digits)
 
 
-def _fetch(address: str, path: str) -> str:
-    """Download to a temporary file, whose name includes the version of the file on the server, or
-    continue an interrupted download of the same version."""
-    with contextlib.ExitStack() as stack:
-        response = stack.enter_context(_open(address))
-        version = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
-        total = int(response.headers.get("Content-Length") or 0) or None
-        partial = f"{path}.{zlib.crc32(version.encode()):08x}.part"
-        for other in glob.glob(f"{glob.escape(path)}.*.part"):
-            if other != partial or not version or not total:
-                os.remove(other)
-        done = os.path.getsize(partial) if os.path.isfile(partial) else 0
-        if 0 < done < (total or 0):
-            response = stack.enter_context(_open(address, {"Range": f"bytes={done}-"}))
-            if response.status != 206:
-                done = 0
-        display = ProgressDisplay(quiet=not logger.isEnabledFor(logging.INFO))
-        stack.enter_context(display)
-        with open(partial, "ab" if done else "wb") as file:
-            while done != total and (block := response.read(_BLOCK)):
-                with named_in_errors(partial):
-                    file.write(block)
-                done += len(block)
-                display.update(f"downloading {os.path.basename(path)}", done, total, "bytes")
-    if total is not None and done != total:
-        raise ConnectionError(f"the connection ended after {done:,} of {total:,} bytes")
-    return partial
+def problem_of(path: str, name: str | None = None) -> str | None:
+    """Why a file cannot be opened as what the ending of its `name` says (by default `path`), or
+    None."""
+    name = name or path
+    if problem := substitute_for_a_file(path):
+        return problem
+    try:
+        if name.endswith(HDF5):
+            from bilm.files.hdf5 import open_hdf5  # imports h5py, which `--help` does not need
+
+            with open_hdf5(path) as file:
+                list(file)
+        elif name.endswith(".json"):
+            parse_json(Path(path).read_bytes(), path)
+        elif name.endswith(".zip") and not zipfile.is_zipfile(path):
+            return "a file that is not a ZIP file, or truncated"
+    except InputError as error:
+        return str(error).replace(path, os.path.basename(name))
+    return None
 
 
-def _open(address: str, headers: dict[str, str] | None = None) -> Any:
-    request = urllib.request.Request(address, headers={"User-Agent": "bilm"} | (headers or {}))
-    return urllib.request.urlopen(request, timeout=_TIMEOUT)
+def _reason(error: Any) -> str:
+    """Why a request failed, without its address, which may have a password."""
+    if error.response is not None:
+        return f"the server answers {error.response.status_code} {error.response.reason}"
+    cause = error.args[0] if error.args else error
+    return str(getattr(cause, "reason", cause))
+
+
+class _Bar:
+    """The part of tqdm's interface that pooch uses."""
+
+    total = 0
+
+    def __init__(self, name: str, display: ProgressDisplay) -> None:
+        self._name, self._display, self._done = name, display, 0
+
+    def update(self, n: int) -> None:
+        self._done = min(self._done + n, self.total) if self.total else self._done + n
+        total = self.total or None
+        self._display.update(f"downloading {self._name}", self._done, total, "bytes")
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+@contextlib.contextmanager
+def _quiet_pooch() -> Iterator[None]:
+    """Stop pooch from printing addresses, which may have a password."""
+    import pooch
+
+    log = pooch.get_logger()
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

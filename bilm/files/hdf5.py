@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 
 from bilm.core.errors import InputError
+from bilm.files.contents import substitute_for_a_file
 from bilm.files.reading import PathLike, require_file
 
 
@@ -33,8 +34,14 @@ def damage_named(path: PathLike) -> Iterator[None]:
         yield
     except InputError:
         raise
+    except BlockingIOError as error:
+        raise InputError(f"{path}: locked by another process, which is writing it.") from error
     # The library documents no errors for damaged files.
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # not the file's content
+            raise InputError(f"{path}: {os.strerror(error.errno)}.") from error
+        if os.path.isfile(path) and (content := substitute_for_a_file(path)):
+            raise InputError(f"{path}: must be an HDF5 file, got {content}.") from error
         detail = ", ".join(map(str, error.args))
         raise InputError(f"{path}: not an HDF5 file, or damaged: {detail}") from error
 

@@ -20,6 +20,7 @@ import h5py
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
 from bilm.files.checkpoints import holds_checkpoint, load_options_latest_checkpoint
+from bilm.files.contents import substitute_for_a_file
 from bilm.files.file_choice import (
     HDF5,
     VOCABULARIES,
@@ -65,6 +66,8 @@ def read_options(options: OptionsSource, training: bool = False) -> Options:
         raise InputError(
             f"{path}: the options must be a JSON file, got HDF5: are options and weights swapped?"
         )
+    if content := substitute_for_a_file(path):
+        raise InputError(f"{path}: the options must be a JSON file, got {content}.")
     return Options.from_file(path, training)
 
 
@@ -112,9 +115,10 @@ def open_model(
         chosen = files_beside(sorted(known), "", name, folder or os.curdir)
         yield _located(chosen, folder, path)
     elif not zipfile.is_zipfile(path):
+        content = substitute_for_a_file(path) or "not a ZIP file, or truncated"
         raise InputError(
             f"{path} must be a folder, a ZIP file, an HDF5 file, a checkpoint, or a pair of "
-            "options and weights; this file is not a ZIP file, or is truncated."
+            f"options and weights; this file is {content}."
         )
     else:
         with extracted(path, "model", lambda names: choose_files(names, path)) as folder:

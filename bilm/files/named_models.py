@@ -8,23 +8,35 @@ Besides files and folders, models can be given as
     hf://owner/name@revision            a repository on Hugging Face; @revision is optional
 
 An existing path has precedence over a name. `#sha256=HEX` or `#md5=HEX` may follow: the checksum of
-the weights or the ZIP file. Files are downloaded once, into Keras' cache (`cache_folder`).
+the weights or the ZIP file. Files are downloaded once, into Keras' cache (`cache_folder`); from
+Hugging Face, into the cache of huggingface_hub.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from bilm.core.errors import InputError, shown
-from bilm.files.download import Checksum, download, file_name, is_address, split_checksum
+from bilm.extras import import_extra
+from bilm.files.download import (
+    download,
+    file_name,
+    is_address,
+    require_checksum,
+    shows_progress,
+    split_checksum,
+    without_secrets,
+)
 from bilm.files.file_choice import choose_files
-from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE, parse_json
+from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
 
 _ALLENNLP = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"
 # The models of NLPL's repository that are in the format of ELMoForManyLangs.
@@ -45,6 +57,7 @@ class Published(NamedTuple):
     files: dict[str, str] | None
     # Addresses of the softmax and its vocabulary; only a `Predictor` downloads them.
     softmax: dict[str, str] | None = None
+    checksums_from: str | None = None  # the source of the checksums in `files`
 
     @property
     def folder(self) -> str:
@@ -69,6 +82,8 @@ def cache_folder() -> str:
 _NEWS = "punctuation split off, case kept"
 _UNKNOWN = "not stated"
 _WIKIPEDIA = "CC BY-SA 3.0"
+# AllenNLP publishes no checksums.
+_LFS_POINTER = "from a public Git LFS pointer to this file, of 54,402,456 bytes"
 
 
 def _pair(options: str, weights: str = "weights.hdf5") -> dict[str, str]:
@@ -77,15 +92,17 @@ def _pair(options: str, weights: str = "weights.hdf5") -> dict[str, str]:
 
 
 def _news(
-    name: str, text: str, megabytes: int, sizes: str, vocabulary: str | None = None
+    name: str, text: str, megabytes: int, sizes: str, vocabulary: str | None = None, pin: str = ""
 ) -> Published:
-    """An English model of AllenNLP; `vocabulary` is the address of the words of its softmax."""
+    """An English model of AllenNLP; `vocabulary` is the address of the words of its softmax, `pin`
+    the checksum of its weights."""
     stem = f"{_ALLENNLP}{sizes}/elmo_{sizes}_"
-    files, softmax = _pair(f"{stem}options.json", f"{stem}weights.hdf5"), None
+    files, softmax = _pair(f"{stem}options.json", f"{stem}weights.hdf5{pin}"), None
     if vocabulary is not None:
         softmax = {"softmax_weights.hdf5": f"{stem}softmax_weights.hdf5",
                    "vocab.txt": f"{_ALLENNLP}{vocabulary}"}  # fmt: skip
-    return Published(name, f"English, {text}", _NEWS, _UNKNOWN, megabytes, files, softmax)
+    source = _LFS_POINTER if pin else None
+    return Published(name, f"English, {text}", _NEWS, _UNKNOWN, megabytes, files, softmax, source)
 
 
 def _nlpl(number: int, language: str, tokens: str = _UNKNOWN) -> Published:
@@ -100,7 +117,8 @@ _TABLE = (
     Published("wiki-en", "English, Wikipedia", _NEWS, _WIKIPEDIA, 22, None),
     Published("wiki-zh", "Chinese, Wikipedia", "words by jieba, simplified characters",
               _WIKIPEDIA, 24, None),
-    _news("small", "news", 54, "2x1024_128_2048cnn_1xhighway"),
+    _news("small", "news", 54, "2x1024_128_2048cnn_1xhighway",
+          pin="#sha256=747ba97abce8a5f446558369e10bb0f7931437a46867476fdd156f5d7f576229"),
     _news("medium", "news", 112, "2x2048_256_2048cnn_1xhighway"),
     _news("original", "news", 374, "2x4096_512_2048cnn_2xhighway", "vocab-2016-09-10.txt"),
     _news("original-5.5b", "Wikipedia and news", 374, "2x4096_512_2048cnn_2xhighway_5.5B",
@@ -133,6 +151,9 @@ _TABLE = (
 )
 # fmt: on
 _BY_NAME = {model.name: model for model in _TABLE}
+
+REPLACED: dict[str, str] = {}
+"""Earlier names, and the names of the models that replaced them."""
 
 
 def published_models() -> list[Published]:
@@ -174,6 +195,9 @@ def local_source(source: Any, *, with_softmax: bool = False) -> Any:
 def require_known(source: str) -> None:
     """Require that a model's source is a name, an address, or an existing path."""
     if not is_remote(source) and not _is_path(source):
+        name = source.partition("#")[0]
+        if name in REPLACED:
+            raise FileNotFoundError(f"The model {name!r} was replaced by {REPLACED[name]!r}.")
         hint = ""
         if os.path.basename(source) == source:
             close = difflib.get_close_matches(source.lower(), _BY_NAME, n=1)
@@ -192,55 +216,70 @@ def _named(source: str, with_softmax: bool) -> str:
     name, checksum = split_checksum(source)
     model = cast(Published, find_published(name))
     if model.files is None:
+        cure = f"name another checksum, or reinstall the package if {name} was changed"
+        require_checksum(os.path.join(model.folder, WEIGHTS_FILE), checksum, cure)
         return model.folder
     paths = []
     softmax = model.softmax if with_softmax else None
     for file, address in (model.files | (softmax or {})).items():
-        address, known = split_checksum(address)
+        address, published = split_checksum(address)
+        published = published and published._replace(source=model.checksums_from)
         if file.startswith("weights") or file.endswith(".zip"):
-            known = checksum or known
-        paths.append(download(address, os.path.join(model.folder, file), known))
+            published = checksum or published
+        paths.append(download(address, os.path.join(model.folder, file), published))
     return model.folder if len(paths) > 1 else paths[0]
 
 
 def _local_file(source: str) -> str:
     """The file of an address."""
     address, checksum = split_checksum(source)
-    host = re.sub(r"[^\w.-]", "-", urlsplit(address).netloc)
-    folder = f"{host}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
+    query = urlsplit(address).query
+    # Neither user nor password becomes the name of a folder; a query may name the file.
+    host = re.sub(r"[^\w.-]", "-", urlsplit(without_secrets(address)).netloc)
+    name = f"{without_secrets(address)}{'?' * bool(query)}{query}"
+    folder = f"{host}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
     return download(address, os.path.join(cache_folder(), folder, file_name(address)), checksum)
 
 
 def _from_hugging_face(source: str, with_softmax: bool) -> str:
-    """The folder with the files of a repository on Hugging Face."""
+    """The folder with the files of a repository on Hugging Face, in huggingface_hub's cache."""
     text, checksum = split_checksum(source)
-    found = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text)
-    if found is None or ".." in text:
+    match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text)
+    if match is None or ".." in text:
         raise InputError(f"{shown(source)}: the form must be hf://OWNER/NAME[@REVISION].")
-    name, revision = found[1], found[2] or "main"
-    folder = os.path.join(cache_folder(), "hf", f"{name}@{revision}".replace("/", "--"))
-    site = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    version = quote(revision, safe="")
-    listing = os.path.join(folder, "files.json")
-    download(f"{site}/api/models/{name}/tree/{version}?recursive=true", listing)
-    checksums = _listed_files(listing)
-    chosen = choose_files(checksums, source)
-    softmax = chosen.softmax if with_softmax else None
-    for path in filter(None, (chosen.options, chosen.weights, chosen.vocabulary, softmax)):
-        known = checksum if checksum and path == chosen.weights else checksums[path]
-        address = f"{site}/{name}/resolve/{version}/{quote(path)}"
-        download(address, os.path.join(folder, os.path.basename(path)), known)
+    hub = import_extra("huggingface_hub", "A model on Hugging Face")
+    name, revision = match.groups()
+    try:
+        chosen = choose_files(hub.HfApi().list_repo_files(name, revision=revision), text)
+        softmax = chosen.softmax if with_softmax else None
+        wanted = list(filter(None, chosen._replace(softmax=softmax)))
+        with _hub_bars(hub.utils):
+            folder = hub.snapshot_download(name, revision=revision, allow_patterns=wanted)
+    except InputError:
+        raise
+    except Exception as error:  # its HTTP library, and so the errors, depend on its version
+        try:  # the folder of an earlier download, which need not be of all files
+            folder = hub.snapshot_download(
+                name, revision=revision, local_files_only=True, allow_patterns=[]
+            )
+        except OSError:
+            reason = " ".join(str(error).split())
+            raise ConnectionError(f"{text} cannot be downloaded: {reason}") from error
+        paths = filter(Path.is_file, Path(folder).rglob("*"))
+        chosen = choose_files([p.relative_to(folder).as_posix() for p in paths], text)
+    cure = "name another revision or checksum"
+    require_checksum(os.path.join(folder, chosen.weights), checksum, cure)
     return folder
 
 
-def _listed_files(path: str) -> dict[str, Checksum | None]:
-    """The files of a repository, with the checksums of large files, from its listing."""
-    listed: dict[str, Checksum | None] = {}
+@contextlib.contextmanager
+def _hub_bars(utils: Any) -> Iterator[None]:
+    """Hide huggingface_hub's progress bars where ours are hidden."""
+    is_hidden = not shows_progress() and not utils.are_progress_bars_disabled()
+    if is_hidden:
+        utils.disable_progress_bars()
     try:
-        for entry in parse_json(Path(path).read_bytes(), path):
-            digits = entry.get("lfs", {}).get("oid")
-            if entry["type"] == "file":
-                listed[str(entry["path"])] = Checksum("sha256", digits) if digits else None
-    except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: must be a list of a repository's files: delete it.") from error
-    return listed
+        yield
+    finally:
+        if is_hidden:
+            utils.enable_progress_bars()

@@ -25,6 +25,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bilm.core.errors import InputError, shown
+from bilm.files.contents import substitute_for_a_file
 from bilm.files.reading import PathLike, require_file
 
 _MAGIC = 0x1950A86A20F9469CFC6C
@@ -54,7 +55,8 @@ def read_tensors(path: PathLike) -> dict[str, np.ndarray]:
     except (InputError, OSError):
         raise
     except Exception as error:  # a damaged pickle may raise any
-        raise InputError(f"{path}: not a torch file, or damaged: {error!r}") from error
+        content = substitute_for_a_file(path) or f"damaged: {error!r}"
+        raise InputError(f"{path}: not a torch file, or {content}") from error
 
 
 def _read_zip(path: str) -> dict[str, np.ndarray]:

@@ -1,0 +1,18 @@
+"""Content that stands for a model's file which is elsewhere, recognised by its first bytes."""
+
+from __future__ import annotations
+
+from bilm.files.reading import PathLike
+
+
+def substitute_for_a_file(path: PathLike) -> str | None:
+    """What a file holds instead of data: nothing, a Git LFS pointer or a web page; None: data."""
+    with open(path, "rb") as file:
+        start = file.read(256).lstrip().lower()
+    if not start:
+        return "an empty file"
+    if start.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer instead of the file, which `git lfs pull` gets"
+    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<error")):
+        return "a web page (HTML or XML)"
+    return None
