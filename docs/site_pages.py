@@ -3,7 +3,6 @@ pages from outside docs/."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -13,7 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-os.environ["COLUMNS"] = "96"
+os.environ["COLUMNS"] = "80"
 # Pages of the repository that are part of the site, by their names there.
 _OUTSIDE = {
     "contributing.md": "CONTRIBUTING.md",
@@ -86,13 +85,10 @@ def _cell(kind: str, text: str) -> dict[str, Any]:
 
 
 def _command_line() -> str:
-    from bilm.cli import make_parser
+    from bilm.cli import SUBCOMMANDS, make_parser
 
-    parser = make_parser()
-    (subcommands,) = (
-        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
-    )
     page = "# Command line\n\n*Reference.* `bilm SUBCOMMAND --help` prints the same.\n"
-    for name, subparser in subcommands.choices.items():
-        page += f"\n## bilm {name}\n\n```text\n{subparser.format_help()}```\n"
+    for name in SUBCOMMANDS:
+        help_text = make_parser(name, f"bilm {name}").format_help()
+        page += f"\n## bilm {name}\n\n```text\n{help_text}```\n"
     return page

@@ -79,7 +79,7 @@ def result_of(folder: Path) -> dict[str, Any]:
         "names": sorted(
             str(path.relative_to(folder))
             for path in folder.rglob("*")
-            if path.name != "train_log.previous.jsonl"
+            if path.name != "train_log.previous.jsonl" and ".tmp." not in path.name
         ),
         "log": [
             {k: v for k, v in json.loads(line).items() if k != "seconds"}

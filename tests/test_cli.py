@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bilm.cli import SUBCOMMANDS, main
+from bilm.cli import SUBCOMMANDS, main, make_parser
 from tests.command_line import input_error, train_arguments, usage_error
 
 ROOT = Path(__file__).parent.parent
@@ -24,7 +24,8 @@ def test_help_names_every_subcommand(capsys):
         main(["--help"])
     printed = capsys.readouterr().out
     for name in SUBCOMMANDS:
-        assert f"\n    {name} " in printed.replace(f"{name}\n", f"{name} ")
+        summary = (make_parser(name).description or "").partition("\n")[0].rstrip(".")
+        assert f" {name} {summary} " in " ".join(printed.split())
 
 
 def test_without_a_subcommand_help_is_printed_and_the_code_is_2(capsys):

@@ -201,7 +201,7 @@ def test_no_file_is_named():
         ({"jobs": 0}, r"jobs must be an integer >= 1, got 0\."),
         (
             {"counts_file": "{}/text/a.txt"},
-            r"a.txt must be neither a file of the text nor named tw",
+            "is an input",
         ),
     ],
 )

@@ -311,14 +311,17 @@ def test_a_folder_with_other_files_is_not_replaced(small, tmp_path, capsys):
     out = tmp_path / "served"
     again = ["export", str(small), str(out), "--force"]
     assert main(again) == 0
-    for mine in ("notes.txt", "variables/notes", "assets/words.txt", "1/model"):
+    for mine in (
+        "notes.txt",
+        "variables/notes",
+        "variables/variables.old",
+        "assets/words.txt",
+        "1/model",
+    ):
         (out / mine).parent.mkdir(exist_ok=True)
         (out / mine).write_text("mine", encoding="utf-8")
         before = contents(out)
-        assert input_error(again, capsys).endswith(
-            "served' must hold saved_model.pb and no files of other kinds to be replaced, got "
-            f"{mine}: choose another folder."
-        )
+        assert f"got {mine}" in input_error(again, capsys)
         assert contents(out) == before and os.listdir(tmp_path) == ["served"]
         (out / mine).unlink()
     (out / "link").symlink_to(tmp_path, target_is_directory=True)

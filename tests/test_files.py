@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import io
@@ -26,10 +27,8 @@ from bilm.files.reading import (
     require_file,
 )
 from bilm.files.writing import (
+    Outputs,
     atomic_write,
-    atomic_write_all,
-    files_added,
-    folder_in_place,
     named_in_errors,
     write_json,
 )
@@ -265,7 +264,7 @@ def test_what_is_no_file_is_not_read(tmp_path, kind):
         read_json_object(tmp_path / "in")
 
 
-@pytest.mark.parametrize("write", [atomic_write, folder_in_place])
+@pytest.mark.parametrize("write", [atomic_write, lambda name: new_folder(name)])
 def test_a_name_that_no_file_can_have(tmp_path, monkeypatch, write):
     monkeypatch.chdir(tmp_path)
     message = "The name of a file or folder must be text or a path, got ''"
@@ -276,18 +275,18 @@ def test_a_name_that_no_file_can_have(tmp_path, monkeypatch, write):
 
 KILLED = """
 import os, sys
-from bilm.files.writing import atomic_write_all
+from bilm.files.writing import Outputs
 
 def dying(operation):
-    def run(*arguments):
+    def run(*arguments, **settings):
         global left
         if left == 0:
             os._exit(9)
         left -= 1
-        return operation(*arguments)
+        return operation(*arguments, **settings)
     return run
 
-for name in ("replace", "remove"):
+for name in ("link", "rename", "replace", "remove"):
     setattr(os, name, dying(getattr(os, name)))
 for line in sys.stdin:
     number, what, *force = line.split()
@@ -296,7 +295,7 @@ for line in sys.stdin:
     if child:
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         continue
-    with atomic_write_all(["first", "b", "c"], overwrite=bool(force)) as names:
+    with Outputs(["first", "b", "c"], overwrite=bool(force)).temporaries() as names:
         for name in names:
             with open(name, "w") as file:
                 file.write(what)
@@ -328,12 +327,17 @@ def test_files_that_belong_together_never_are_of_two_results(tmp_path, writer):
     for force in ([], ["force"]):
         codes = []
         for n in itertools.count():
-            for name in names:
-                (tmp_path / name).unlink(missing_ok=True)
-                if force:
-                    (tmp_path / name).write_text("old")
+            for path in tmp_path.iterdir():
+                path.unlink()
+            for name in names if force else ():
+                (tmp_path / name).write_text("old")
             codes.append(run(str(n), "new", *force))
             assert there()[0] is None or len(set(there())) == 1
+            if (
+                force
+            ):  # under their own names or hidden ones, no old file is lost before all are new
+                kept = [path.read_text() for path in tmp_path.iterdir()]
+                assert kept.count("old") >= 3 or there() == ["new"] * 3
             if codes[-1] == 0:
                 break
             assert there() == ["new"] * 3 or run("99", "new", *force) == 0
@@ -341,20 +345,82 @@ def test_files_that_belong_together_never_are_of_two_results(tmp_path, writer):
         assert codes[-1] == 0 and len(codes) >= 4 and set(codes[:-1]) == {9}
 
 
-def test_files_of_another_result_are_not_overwritten(tmp_path):
+def write_all(paths, text="new", **settings):
+    with Outputs(paths, **settings).temporaries() as names:
+        for name in names:
+            Path(name).write_text(text)
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_appears_during_the_work_is_kept(tmp_path, monkeypatch, taken, links):
+    def without_links(*_):
+        raise PermissionError(errno.EPERM, "no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", without_links)
     paths = [tmp_path / "first", tmp_path / "b"]
-    for taken, content in ((paths[1], "mine"), (paths[0], "new")):
-        for path in paths:
-            path.unlink(missing_ok=True)
-        taken.write_text(content)
-        message = f"'{taken}' would be overwritten"
-        with (
-            pytest.raises(InputError, match=message),
-            atomic_write_all(paths, overwrite=False) as names,
-        ):
-            for name in names:
-                Path(name).write_text("new")
-        assert contents(tmp_path) == {taken.name: content.encode()}
+    outputs = Outputs(paths)
+    paths[taken].write_text("mine")
+    with pytest.raises(InputError, match="overwritten"), outputs.temporaries() as names:
+        for name in names:
+            Path(name).write_text("new")
+    assert contents(tmp_path) == {paths[taken].name: b"mine"}
+    with pytest.raises(InputError, match="would be overwritten: --force"):
+        Outputs(paths, allowed_by="--force")
+    write_all(paths, overwrite=True)
+    assert contents(tmp_path) == {"first": b"new", "b": b"new"}
+
+
+def test_old_files_survive_a_failed_rename(tmp_path, monkeypatch):
+    paths = [tmp_path / name for name in ("first", "b", "c")]
+    write_all(paths, "old")
+    replace = os.replace
+    for failing in paths:
+
+        def fail_once(source, target, failing=failing):
+            if target == str(failing) and ".tmp." in source:
+                raise OSError(errno.EIO, "broken", target)
+            replace(source, target)
+
+        monkeypatch.setattr(os, "replace", fail_once)
+        with pytest.raises(OSError, match="broken"):
+            write_all(paths, overwrite=True)
+        assert contents(tmp_path) == {"first": b"old", "b": b"old", "c": b"old"}
+
+
+def test_inputs_and_outputs_are_different_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("in").write_text("mine")
+    os.link("in", "hard")
+    os.symlink("in", "soft")
+    for name in ("in", "hard", "soft", "./in"):
+        with pytest.raises(InputError, match="is an input"):
+            Outputs(["new", name], inputs={"text": ["none", "in"]}, overwrite=True)
+        with pytest.raises(InputError, match="is an input"):
+            Outputs([], updated=[name], inputs={"text": "in"})
+    for pair in (["new", "./new"], ["in", "soft"]):
+        with pytest.raises(InputError, match="two outputs"):
+            Outputs(pair, overwrite=True)
+    with pytest.raises(InputError, match="two outputs"):
+        Outputs(["new"], updated=["new"])
+    assert contents(tmp_path)["in"] == b"mine"
+
+
+def test_files_of_a_new_folder_appear_at_once(tmp_path):
+    path = tmp_path / "above" / "new"
+    paths = [path / "a", tmp_path / "b", path / "c"]
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Outputs(paths)
+    with Outputs(paths, folders=[path]).temporaries() as names:
+        for name in names:
+            Path(name).write_text("new")
+        assert not path.exists()
+    assert texts(path) == {"a": "new", "c": "new"} and (tmp_path / "b").read_text() == "new"
+    with pytest.raises(InputError, match="would be overwritten"):
+        Outputs([path / "c"], folders=[path])
+    write_all([path / "d"], folders=[path])
+    assert sorted(os.listdir(path)) == ["a", "c", "d"]
 
 
 def test_a_folder_in_the_place_of_the_result(tmp_path):
@@ -372,74 +438,54 @@ def texts(folder):
     return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("writing", [folder_in_place, files_added])
-def test_a_folder_appears_when_it_is_complete(tmp_path, writing):
+@contextlib.contextmanager
+def new_folder(path, **settings):
+    with Outputs([path], folders=[path], **settings).temporaries() as (temporary,):
+        yield temporary
+
+
+def test_a_folder_appears_when_it_is_complete(tmp_path):
     path = tmp_path / "above" / "result"
-    with writing(path) as temporary:
+    with new_folder(path) as temporary:
         fill(tmp_path / temporary, a="one", b="two")
         assert not path.exists()
     assert texts(path) == {"a": "one", "b": "two"}
     assert os.listdir(tmp_path / "above") == ["result"]
 
 
-@pytest.mark.parametrize("writing", [folder_in_place, files_added])
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_folder_that_fails_leaves_what_was_there(tmp_path, writing, error):
+def test_a_folder_that_fails_leaves_what_was_there(tmp_path, error):
     path = tmp_path / "result"
     path.mkdir()
-    with pytest.raises(error), writing(path) as temporary:
+    with pytest.raises(error), new_folder(path) as temporary:
         fill(tmp_path / temporary, a="half")
         raise error
     assert os.listdir(tmp_path) == ["result"] and not os.listdir(path)
-
-
-def test_files_are_added_to_a_folder_and_its_own_are_kept(tmp_path):
-    fill(tmp_path, mine="mine")
-    with files_added(tmp_path) as temporary:
-        fill(tmp_path / temporary, a="one", b="two")
-    assert texts(tmp_path) == {"a": "one", "b": "two", "mine": "mine"}
-
-
-def test_no_file_is_added_where_one_would_be_overwritten(tmp_path):
-    fill(tmp_path, b="mine")
-    message = "b' would be overwritten"
-    with (
-        pytest.raises(InputError, match=message),
-        files_added(tmp_path) as temporary,
-    ):
-        fill(tmp_path / temporary, a="one", b="two")
-    assert texts(tmp_path) == {"b": "mine"}
 
 
 def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
     path = tmp_path / "result"
     path.mkdir()
     fill(path, notes="mine")
-    for replaces, message in (
-        ((), "result' would be overwritten"),
-        (("model", "notes"), "result' must hold model and no files of other kinds to be replaced"),
-        (("notes",), None),
-    ):
-        if message is None:
-            fill(path, more="mine too")
-            message = "must hold notes and no files of other kinds to be replaced, got more"
-        with pytest.raises(InputError, match=message), folder_in_place(path, replaces):
+    names = {"overwrite": True, "replaces": ("model", "notes")}
+    for settings, message in (({}, "would be overwritten"), (names, "got no model")):
+        with pytest.raises(InputError, match=message), new_folder(path, **settings):
             pytest.fail("the block is not entered")
+    fill(path, model="old", more="mine too")
+    with pytest.raises(InputError, match="got more"), new_folder(path, **names):
+        pytest.fail("the block is not entered")
     (path / "more").unlink()
-    with folder_in_place(path, ("notes",)) as temporary:
-        fill(tmp_path / temporary, notes="new")
-    assert texts(path) == {"notes": "new"} and os.listdir(tmp_path) == ["result"]
-    for writing in (folder_in_place, files_added):
-        message = "notes' must be a folder or not exist"
-        with pytest.raises(InputError, match=message), writing(path / "notes"):
-            pytest.fail("the block is not entered")
+    with new_folder(path, **names) as temporary:
+        fill(tmp_path / temporary, model="new")
+    assert texts(path) == {"model": "new"} and os.listdir(tmp_path) == ["result"]
+    with pytest.raises(InputError, match="must be a folder"), new_folder(path / "model"):
+        pytest.fail("the block is not entered")
 
 
-@pytest.mark.parametrize("writing", [folder_in_place, files_added])
-def test_for_a_link_to_a_folder_that_folder_is_written(tmp_path, writing):
+def test_for_a_link_to_a_folder_that_folder_is_written(tmp_path):
     (tmp_path / "far").mkdir()
     os.symlink("far", tmp_path / "link")
-    with writing(f"{tmp_path / 'link'}/") as temporary:
+    with new_folder(f"{tmp_path / 'link'}/") as temporary:
         fill(Path(temporary), a="new")
     assert texts(tmp_path / "far") == {"a": "new"}
     assert sorted(os.listdir(tmp_path)) == ["far", "link"] and (tmp_path / "link").is_symlink()
@@ -449,7 +495,7 @@ def test_a_full_disk_is_named(tmp_path):
     def full():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for writing in (atomic_write, folder_in_place, files_added, named_in_errors):
+    for writing in (atomic_write, new_folder, named_in_errors):
         with pytest.raises(OSError) as caught, writing(tmp_path / "out"):
             full()
         assert caught.value.filename == str(tmp_path / "out")
@@ -457,7 +503,7 @@ def test_a_full_disk_is_named(tmp_path):
 
 
 def test_a_folder_that_a_killed_program_left_is_named(tmp_path, caplog):
-    (tmp_path / ".result.0a1b2c3d.tmp").mkdir()
-    with folder_in_place(tmp_path / "result"):
+    (tmp_path / ".0a1b2c3d.tmp.result").mkdir()
+    with new_folder(tmp_path / "result"):
         pass
-    assert ".result.0a1b2c3d.tmp was left by a killed run; remove it" in caplog.text
+    assert ".0a1b2c3d.tmp.result was left by a killed run; remove it" in caplog.text

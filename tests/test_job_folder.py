@@ -57,6 +57,11 @@ def error_of(function, *arguments, **settings):
 # The life of a job
 
 
+def finish(folder):
+    with folder.result() as temporary:
+        Path(temporary).write_text("result", encoding="utf-8")
+
+
 def test_pieces_stay_until_out_has_its_name(out, partial):
     interrupt(out)
     assert "out.partial was left by an interrupted job: --resume" in error_of(
@@ -66,56 +71,60 @@ def test_pieces_stay_until_out_has_its_name(out, partial):
         assert names(folder) == ["a"] and not folder.is_over
         write_piece(folder, "b")
         assert names(folder) == ["a", "b"]
-        with folder.finishing():
-            out.touch()
-            assert partial.exists()
+        with folder.result() as temporary:
+            Path(temporary).touch()
+            assert partial.exists() and not out.exists()
     assert not partial.exists() and is_complete(out)
 
 
 def test_pieces_become_a_folder(out, partial):
     interrupt(out)
-    with JobFolder(out, SETTINGS, resume=True) as folder, folder.finishing():
+    with JobFolder(out, SETTINGS, resume=True) as folder:
         folder.rename_pieces()
     assert os.listdir(out) == ["a"] and not partial.exists()
     interrupt(out, force=True)
     assert os.listdir(out) == ["a"]  # kept until the new result is complete
     with JobFolder(out, SETTINGS, resume=True) as folder:  # the job remembers `force`
         write_piece(folder, "b")
-        with folder.finishing():
-            folder.rename_pieces()
+        folder.rename_pieces()
     assert sorted(os.listdir(out)) == ["a", "b"] and not partial.exists()
 
 
-def test_a_job_that_was_killed_when_its_pieces_were_renamed(out, partial):
-    interrupt(out)
-    folder = JobFolder(out, SETTINGS, resume=True)
-    with pytest.raises(SystemError), folder, folder.finishing():
-        folder.rename_pieces()
+def test_a_job_that_was_killed_when_its_result_was_in_place(out, partial, monkeypatch):
+    def killed(*_, **__):
         raise SystemError
-    assert os.listdir(out) == ["a"] and partial.exists() and not is_complete(out)
+
+    interrupt(out)
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(SystemError),
+        JobFolder(out, SETTINGS, resume=True) as folder,
+    ):
+        patch.setattr(shutil, "rmtree", killed)
+        finish(folder)
+    assert out.exists() and partial.exists() and not is_complete(out)
     os.rename(out, out.with_name("moved"))
     with JobFolder(out, SETTINGS, resume=True) as folder:
         assert not folder.is_over  # the result was moved, so it is not finished
-        os.rmdir(folder.pieces_folder)
-        os.rename(out.with_name("moved"), out)
-    with JobFolder(out, SETTINGS, resume=True) as folder:
-        assert folder.is_over
-    assert os.listdir(out) == ["a"] and not partial.exists()
-
-
-def test_a_job_that_was_killed_when_its_pieces_were_removed(out, partial, monkeypatch):
-    def killed(path, **_):
-        raise SystemError
-
-    interrupt(out)
-    with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(shutil, "rmtree", killed)
-        with JobFolder(out, SETTINGS, resume=True) as folder, folder.finishing():
-            out.touch()
-    assert partial.exists()
+        write_piece(folder)
+    out.write_text("mine", encoding="utf-8")  # nor is it the result
+    assert "out exists and would be overwritten" in error_of(JobFolder, out, SETTINGS, resume=True)
+    os.replace(out, out.with_name("mine"))
+    os.rename(out.with_name("moved"), out)
     with JobFolder(out, SETTINGS, resume=True) as folder:
         assert folder.is_over
     assert out.exists() and not partial.exists()
+
+
+def test_with_force_only_the_file_that_was_there_is_replaced(out, partial):
+    out.write_text("old", encoding="utf-8")
+    interrupt(out, force=True)
+    out.write_text("mine, put there later", encoding="utf-8")
+    assert "out exists and would be overwritten" in error_of(JobFolder, out, SETTINGS, resume=True)
+    out.unlink()
+    with JobFolder(out, SETTINGS, resume=True) as folder:
+        finish(folder)
+    assert out.read_text(encoding="utf-8") == "result" and not partial.exists()
 
 
 def test_a_job_without_a_piece_leaves_nothing(out, partial):
@@ -166,8 +175,8 @@ def test_out_that_appears_is_not_overwritten(out, partial):
     out.unlink()
     with JobFolder(out, SETTINGS, resume=True) as folder:
         out.write_text("mine", encoding="utf-8")
-        with pytest.raises(InputError, match=message), folder.finishing():
-            out.unlink()
+        with pytest.raises(InputError, match=message):
+            finish(folder)
     assert out.read_text(encoding="utf-8") == "mine"
 
 
@@ -232,8 +241,8 @@ def test_nothing_is_removed_that_is_not_ours(tmp_path, out, partial, name):
 def test_a_file_of_the_user_stays(out, partial):
     interrupt(out)
     (partial / "notes.txt").write_text("mine", encoding="utf-8")
-    with JobFolder(out, SETTINGS, resume=True) as folder, folder.finishing():
-        out.touch()
+    with JobFolder(out, SETTINGS, resume=True) as folder:
+        finish(folder)
     assert os.listdir(partial) == ["notes.txt"]
 
 
@@ -267,11 +276,7 @@ def check_sentences(pieces):
 def test_any_text_comes_back(tmp_path, piece_bytes):
     check_sentences(write_sentences(tmp_path, piece_bytes=piece_bytes))
     assert len(os.listdir(tmp_path)) == {1: 5, 600: 2, 10**6: 1}[piece_bytes]
-    again = JobPieces(str(tmp_path), SHAPE, "float32")
-    check_sentences(again)
-    np.testing.assert_array_equal(
-        np.concatenate(list(again.blocks())), np.concatenate([v for _, v in again])
-    )
+    check_sentences(JobPieces(str(tmp_path), SHAPE, "float32"))
 
 
 def test_an_error_loses_nothing_that_was_added(tmp_path):

@@ -126,13 +126,14 @@ def test_what_a_crash_left_of_a_checkpoint_is_passed_over_and_replaced(
     assert newest(cut).endswith("model.ckpt-20")
     data = Path(f"{newest(cut)}.data-00000-of-00001")
     data.write_bytes(data.read_bytes()[:100])
-    (cut / ".model.ckpt-1234abcd.index.tempstate1").write_bytes(b"x")
+    (cut / ".bilm-saving").mkdir()
+    (cut / ".bilm-saving" / "model.ckpt-21.index.tempstate1").write_bytes(b"x")
     (cut / "train_log.jsonl").open("a", encoding="utf-8").write('{"step": 20, "ep')
     checkpoint = newest(cut)
     assert checkpoint.endswith("model.ckpt-19") and "skipped" in caplog.text
     train_here(text, cut, checkpoint=checkpoint, keep_checkpoints=1)
     assert_same_run(cut, whole)
-    assert sorted(p.name for p in cut.glob("*model.ckpt*")) == [
+    assert sorted(p.name for p in cut.rglob("*model.ckpt*")) == [
         "model.ckpt-36.data-00000-of-00001",
         "model.ckpt-36.index",
     ]

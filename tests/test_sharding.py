@@ -225,6 +225,6 @@ def test_shards_that_appear_in_the_meantime_are_not_overwritten(tmp_path):
         if stage.doing == "writing":
             (tmp_path / "out" / "train-00.txt").write_text("mine", encoding="utf-8")
 
-    with pytest.raises(InputError, match=r"out' must hold no shards, .* got train-00.txt"):
+    with pytest.raises(InputError, match="would be overwritten"):
         shard_corpus(pattern, tmp_path / "out", progress=other)
     assert contents(tmp_path / "out") == {"train-00.txt": b"mine"}

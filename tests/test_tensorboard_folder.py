@@ -65,7 +65,7 @@ def test_files_are_replaced_only_when_asked_and_only_if_they_are_ours(tmp_path):
     folder = tmp_path / "vectors"
     write_projector(folder, occurrences)
     (folder / "events").write_text("training curves")
-    with pytest.raises(InputError, match=r"projector_config.pbtxt' would be overwrit"):
+    with pytest.raises(InputError, match="would be overwritten"):
         write_projector(folder, replace(occurrences, labels=None))
     write_projector(folder, occurrences, layers=[2], replace=True)
     assert "layer-0" not in (folder / "projector_config.pbtxt").read_text(encoding="utf-8")

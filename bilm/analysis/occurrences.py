@@ -24,7 +24,7 @@ import numpy as np
 from bilm.core.errors import SENTENCES, WORDS, InputError, Rule, integer, require
 from bilm.data.sentences import parse_query, read_stream
 from bilm.files.reading import PathLike, require_file
-from bilm.files.writing import atomic_write, require_place
+from bilm.files.writing import Outputs, atomic_write
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -387,7 +387,9 @@ class Occurrences(WordsInSentences):
         n_layers = (elmo.n_layers if layer is None else 1) + context
         vectors = np.empty((len(sample), n_layers, elmo.dim), np.float32)
         done = 0
-        if file is not None and os.path.exists(require_place(file)):
+        Outputs([], updated=[file])  # checks its place
+        is_new = file is not None and not os.path.exists(file)
+        if file is not None and not is_new:
             earlier = cls.load(file)
             if earlier.about != about:
                 raise InputError(
@@ -414,7 +416,8 @@ class Occurrences(WordsInSentences):
             ) from None
         finally:
             if file is not None and done:
-                (made if done == len(sample) else made.select(np.arange(done))).save(file)
+                part = made if done == len(sample) else made.select(np.arange(done))
+                part.save(file, overwrite=not is_new)
         return made
 
     @classmethod
@@ -499,7 +502,7 @@ class Occurrences(WordsInSentences):
         tenth = len(own) // 10
         return int(own[order[tenth]]), int(own[order[-1 - tenth]])
 
-    def save(self, path: PathLike) -> None:
+    def save(self, path: PathLike, *, overwrite: bool = True) -> None:
         """Write an .npz file: the arrays, and everything else as JSON.
 
         Lone surrogates, which UTF-8 cannot encode, become question marks.
@@ -507,7 +510,7 @@ class Occurrences(WordsInSentences):
         names = ("sentences", "labels", "clusters", "targets", "about")
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False)
         content = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
-        with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        with atomic_write(path, overwrite=overwrite) as temporary, open(temporary, "wb") as file:
             np.savez(file, vectors=self.vectors, positions=self.positions, text=content)
 
     @classmethod

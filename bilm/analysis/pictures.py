@@ -25,7 +25,7 @@ from bilm.analysis.projection import Projection, layer_numbers
 from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
-from bilm.files.writing import atomic_write_all
+from bilm.files.writing import Outputs
 from bilm.terminal import printable
 
 ENDINGS = (".html", ".png", ".svg")
@@ -320,8 +320,8 @@ def write_projector(
     names = [CONFIG_FILE, "metadata.tsv", *(f"layer-{number}.tsv" for number in numbers)]
     paths = [os.path.join(folder, name) for name in names]
     overwrite = replace and os.path.isfile(paths[0])
-    os.makedirs(folder, exist_ok=True)
-    with atomic_write_all(paths, overwrite=overwrite) as temporaries:
+    outputs = Outputs(paths, overwrite=overwrite, folders=[folder])
+    with outputs.temporaries() as temporaries:
         config, metadata, *files = map(Path, temporaries)
         entries = ""
         for number, file in zip(numbers, files, strict=True):

@@ -13,7 +13,7 @@ import importlib
 import io
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from pathlib import Path
 
 import bilm
 from bilm.cli.flags import Parser
@@ -27,11 +27,6 @@ SUBCOMMANDS = (
 )  # fmt: skip
 
 
-def module_of(subcommand: str) -> ModuleType:
-    """The module of a subcommand."""
-    return importlib.import_module(f"bilm.cli.{subcommand}")
-
-
 def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> int:
     """Run the command line and return its exit code.
 
@@ -42,17 +37,36 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Results are UTF-8 in every locale; file names that are not come out unchanged.
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
-    parser = make_parser() if subcommand is None else _fill(Parser(), subcommand)
+    argv = list(sys.argv[1:] if argv is None else argv)
+    program = None  # the script's name
+    if subcommand is None:
+        if not argv or argv[0] not in SUBCOMMANDS:
+            parser = _main_parser()
+            parser.parse_args(argv)  # shows the help, the version or an error
+            parser.print_help(sys.stderr)
+            return 2
+        program, subcommand = "bilm", argv.pop(0)
+    parser = make_parser(subcommand, program and f"{program} {subcommand}")
     args = parser.parse_args(argv)
-    if args.run is None:
-        parser.print_help(sys.stderr)
-        return 2
-    with warnings_on_stderr(parser.prog):
-        return _run(args, parser.prog)
+    program = program or parser.prog
+    with warnings_on_stderr(program):
+        return _run(args, program)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of `bilm` with all its subcommands."""
+def make_parser(subcommand: str, program: str | None = None) -> argparse.ArgumentParser:
+    """The parser of a subcommand, whose module alone is imported; `program` is its name in messages
+    (default: the name of the script)."""
+    module = importlib.import_module(f"bilm.cli.{subcommand}")
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=program, description=module.__doc__, formatter_class=form)
+    module.add_arguments(parser)
+    # `run` reports the usage errors that it detects through the subcommand's own parser.
+    parser.set_defaults(run=module.run, parser=parser)
+    return parser
+
+
+def _main_parser() -> argparse.ArgumentParser:
+    """The parser of `bilm` without a subcommand, which lists all of them."""
     parser = Parser(
         prog="bilm",
         description="Bidirectional language models (ELMo): train, resume, evaluate, use.",
@@ -60,22 +74,11 @@ def make_parser() -> argparse.ArgumentParser:
         "Flags may be spelled with - or with _.",
     )
     parser.add_argument("--version", action="version", version=f"bilm {bilm.__version__}")
-    parser.set_defaults(run=None)
     subparsers = parser.add_subparsers(metavar="SUBCOMMAND", title="subcommands")
     for name in SUBCOMMANDS:
-        module = module_of(name)
-        short = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        _fill(subparsers.add_parser(name, help=short), name)
-    return parser
-
-
-def _fill(parser: argparse.ArgumentParser, subcommand: str) -> argparse.ArgumentParser:
-    module = module_of(subcommand)
-    parser.description = module.__doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    module.add_arguments(parser)
-    # `run` reports the usage errors that it detects through the subcommand's own parser.
-    parser.set_defaults(run=module.run, parser=parser)
+        # The first line of a module is the summary of its docstring.
+        with open(Path(__file__).with_name(f"{name}.py"), encoding="utf-8") as module:
+            subparsers.add_parser(name, help=module.readline().strip().strip('".'))
     return parser
 
 

@@ -88,11 +88,9 @@ def run(args: argparse.Namespace) -> int:
         flags.model_source(args)
     elif args.model is not None or args.weight_file is not None:
         flags.usage_error(args, "--old_vectors and --new_vectors replace the model")
-    uses = []
-    if args.save_uses is not None:
-        uses = [os.path.join(args.save_uses, f"{name}.npz") for name in _CORPORA]
-        os.makedirs(args.save_uses, exist_ok=True)
-    flags.require_free(args, args.out, args.page, *uses)
+    folders = [] if args.save_uses is None else [args.save_uses]
+    uses = [os.path.join(folder, f"{name}.npz") for folder in folders for name in _CORPORA]
+    outputs = flags.outputs(args, out=args.out, page=args.page, save_uses=uses, folders=folders)
     for pattern, file in zip((args.old, args.new), files, strict=True):
         if len(find_all_files(pattern)) > 1 and file is not None:
             raise InputError(f"{pattern}: must be a single file for the vectors in {file}.")
@@ -106,8 +104,6 @@ def run(args: argparse.Namespace) -> int:
     predictor = word_command.load_substitutes_model(args) if args.page is not None else None
     with ProgressDisplay() as display:
         old, new = _occurrences(args, targets, display)
-        for path, occurrences in zip(uses, (old, new), strict=False):
-            change.save_uses(path, occurrences, targets)
         progress = partial(display.update, "comparing", unit="words")
         settings = flags.given(args, "min_occurrences", "seed")
         found = change.measure_change(old, new, targets, **settings, progress=progress)
@@ -118,20 +114,23 @@ def run(args: argparse.Namespace) -> int:
             f"Not measured, with fewer than {args.min_occurrences} occurrences in a corpus: "
             f"{', '.join(rare[:_SHOWN])}{more}"
         )
-    change.write_table(args.out, found)
-    if args.page is not None:
-        names = [os.path.basename(pattern) for pattern in (args.old, args.new)]
-        write_change_page(
-            args.page,
-            old,
-            new,
-            found,
-            n_words=args.page_words,
-            seed=args.seed,
-            corpora=(args.old, args.new) if names[0] == names[1] else (names[0], names[1]),
-            predictor=predictor,
-        )
-    print(*filter(None, (args.out, args.page, *uses)), sep="\n")
+    names = [os.path.basename(pattern) for pattern in (args.old, args.new)]
+    with outputs.temporaries() as (table, *others):
+        change.write_table(table, found)
+        if args.page is not None:
+            write_change_page(
+                others.pop(0),
+                old,
+                new,
+                found,
+                n_words=args.page_words,
+                seed=args.seed,
+                corpora=(args.old, args.new) if names[0] == names[1] else (names[0], names[1]),
+                predictor=predictor,
+            )
+        for path, occurrences in zip(others, (old, new), strict=False):
+            change.save_uses(path, occurrences, targets)
+    print(*outputs.paths, sep="\n")
     if gold is not None:
         print()
         for line in change.agreement(found, gold, seed=args.seed):

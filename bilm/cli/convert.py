@@ -27,9 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     require_known(args.source)
+    outputs = flags.model_folder(args, WEIGHTS_FILE, OPTIONS_FILE)
     import_tensorflow()
     from bilm.use.many_langs import convert_many_langs
 
-    with flags.model_folder_files(args, WEIGHTS_FILE, OPTIONS_FILE) as (weights, options):
+    with outputs.temporaries() as (weights, options):
         convert_many_langs(args.source, weights, options)
+    print("\n".join(outputs.paths))
     return 0

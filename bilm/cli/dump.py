@@ -21,7 +21,6 @@ import shutil
 
 from bilm.cli import flags, run_folder
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
-from bilm.files.writing import require_place
 from bilm.terminal import import_tensorflow, note
 
 
@@ -62,13 +61,11 @@ def run(args: argparse.Namespace) -> int:
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
     names = WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE
-    written = []
     if args.outfile is not None:
-        require_place(args.outfile)
-        written = [args.outfile, f"{os.path.splitext(args.outfile)[0]}.options.json"]
-        flags.require_free_files(args, *written)
+        beside = f"{os.path.splitext(args.outfile)[0]}.options.json"
+        outputs = flags.outputs(args, outfile=[args.outfile, beside])
     else:
-        flags.require_model_folder(args, *names)
+        outputs = flags.model_folder(args, *names)
     import_tensorflow()
     from bilm.training import dump_weights
 
@@ -86,10 +83,10 @@ def run(args: argparse.Namespace) -> int:
     if args.outfile is not None:
         settings["vocab_file"] = run_folder.find_vocabulary(args).source if with_softmax else None
         dump_weights(args.save_dir, args.outfile, overwrite=args.force, **settings)
-        print("\n".join(written))
-        return 0
-    words = run_folder.find_vocabulary(args).source
-    with flags.model_folder_files(args, *names) as (weights, options, copy):
-        dump_weights(args.save_dir, weights, vocab_file=words, options_file=options, **settings)
-        shutil.copyfile(words, copy)
+    else:
+        words = run_folder.find_vocabulary(args).source
+        with outputs.temporaries() as (weights, options, copy):
+            dump_weights(args.save_dir, weights, vocab_file=words, options_file=options, **settings)
+            shutil.copyfile(words, copy)
+    print("\n".join(outputs.paths))
     return 0

@@ -126,6 +126,8 @@ def _embed(args: argparse.Namespace) -> int:
         if getattr(args, flag) is not None:
             flags.usage_error(args, f"--{flag} goes with --engine ray")
     source = flags.model_source(args)
+    if args.output != STANDARD:
+        flags.outputs(args, updated=["output"])
     from bilm.vectors.embedding import ArgumentsError, EmbeddingJob
 
     try:
@@ -141,8 +143,6 @@ def _embed(args: argparse.Namespace) -> int:
         flags.usage_error(args, str(error))
     if job.is_complete:
         return _note_complete(args)
-    if args.output != STANDARD and args.force:
-        flags.require_free(args, args.output)
     model = text_command.load_elmo(args, source)
     with progress_display(args.output) as display:
 

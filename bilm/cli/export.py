@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 
 from bilm.cli import flags, text_command
-from bilm.files.writing import overwritten
+from bilm.files.reading import SAVED_MODEL_FILES
 
 _weights = flags.value(
     lambda text: [float(number) for number in text.split(",")],
@@ -46,9 +45,8 @@ def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
     if args.mix_name is not None and args.mix is None:
         flags.usage_error(args, "--mix_name goes with --mix")
-    is_empty = os.path.isdir(args.output) and not os.listdir(args.output)
-    if os.path.exists(args.output) and not (args.force or is_empty):
-        raise overwritten(args.output, allowed_by="--force")
+    out = args.output
+    flags.outputs(args, output=out, folders=[out], replaces=SAVED_MODEL_FILES)
     model = text_command.pretrained(args)
     from bilm.use.saved_model import export_saved_model, read_mix
 

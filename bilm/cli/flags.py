@@ -9,15 +9,18 @@ import argparse
 import contextlib
 import difflib
 import glob
+import itertools
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from bilm.core.errors import MOST_SEED, InputError, shown
 from bilm.core.options import PRESETS, RECIPES
+from bilm.files.file_choice import HDF5
 from bilm.files.reading import (
     OPTIONS_FILE,
     VOCABULARY_FILE,
@@ -26,11 +29,7 @@ from bilm.files.reading import (
     matching_files,
     require_file,
 )
-from bilm.files.writing import (
-    atomic_write_all,
-    overwritten,
-    require_place,
-)
+from bilm.files.writing import Outputs
 from bilm.intervals import DURATION_RULE, INTERVAL_RULE, Interval, parse_duration
 from bilm.terminal import message
 
@@ -165,11 +164,8 @@ TEXTS = {"files FILE ...": "text files or globs of them"}
 FORCE = {"--force": "overwrite files that exist"}
 
 
-# Flags that name outputs; all others that name a file are inputs.
-_WRITTEN = {"out", "output", "outfile", "model_dir", "counts", "per_sentence", "picture",
-            "page", "save_uses"}  # fmt: skip
 # Files of models and of training runs, whose folder may be given.
-_OF_MODELS = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
+_MODEL_FILES = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
               "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
 # Flags that name inputs, which have to exist: globs, models, files.
 _GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
@@ -204,64 +200,63 @@ def require_run(folder: str) -> None:
     require_file(os.path.join(folder, OPTIONS_FILE), "options file")
 
 
-def require_free(args: argparse.Namespace, *paths: str | None) -> None:
-    """Check that files can be written, that none would be overwritten without --force, and that
-    none is an input of the command or belongs to the model that it reads.
+def outputs(
+    args: argparse.Namespace,
+    *,
+    folders: Iterable[str] = (),
+    updated: Sequence[str] = (),
+    replaces: Sequence[str] = (),
+    **paths: str | Iterable[str] | None,
+) -> Outputs:
+    """Declare and check all outputs of a command, before its work; see `Outputs`.
+
+    Args:
+        folders, replaces: see `Outputs`.
+        updated: flags of files that the command itself saves as it goes, and may resume from.
+        paths: by flag, the files that it names. All other flags name inputs.
     """
-    given = [path for path in paths if path is not None]
-    for path in given:
-        require_place(path)
-    taken = [path for path in given if os.path.exists(path)]
-    for flag, read in _read(args):
-        for path in taken:
-            if os.path.samefile(path, read):
-                raise InputError(
-                    f"{path!r} is an input of this command ({flag}): name another output."
-                )
-    if taken and not args.force:
-        raise overwritten(*taken, allowed_by="--force")
+    files = [[path] if isinstance(path, str) else path or () for path in paths.values()]
+    return Outputs(
+        itertools.chain(*files),
+        inputs={
+            flag: _input_files(flag, text)
+            for flag, text in _texts(args)
+            if flag not in paths and flag not in updated
+        },
+        overwrite=getattr(args, "force", False),
+        allowed_by="--force",
+        folders=folders,
+        updated=(getattr(args, flag) for flag in updated),
+        replaces=replaces,
+    )
 
 
-def require_free_files(args: argparse.Namespace, first: str, *others: str | None) -> None:
-    """`require_free` for the files of one result. The first file is renamed into place last: if it
-    is missing, the others may stem from a killed run (`bilm.files.writing.atomic_write_all`).
-    """
-    require_free(args, first, *(others if args.force or os.path.exists(first) else ()))
+def _input_files(flag: str, text: str) -> Iterator[str]:
+    """The files that a flag's value may name: itself, those of a glob, a model or a run."""
+    from bilm.files.named_models import cache_folder, find_published, is_remote
+
+    if is_remote(text):
+        published = find_published(text.partition("#")[0])
+        folder = cache_folder() if published is None else published.folder
+        yield from map(str, filter(Path.is_file, Path(folder).rglob("*")))
+        return
+    yield from matching_files(text)
+    is_model = os.path.isfile(f"{text}.index") or text.endswith(HDF5)
+    folder = glob.escape(os.path.dirname(text) if is_model else text)
+    for name in _MODEL_FILES if is_model or os.path.isdir(text) else ():
+        for inner in ("", "*"):
+            yield from matching_files(os.path.join(folder, inner, name))
 
 
-def _read(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The files that a command reads, with the flags that name them."""
-    for flag, name in _texts(args):
-        names = [name]
-        if os.path.isdir(name):
-            names = [os.path.join(glob.escape(name), file) for file in _OF_MODELS]
-        if flag not in _WRITTEN:
-            yield from ((flag, path) for name in names for path in matching_files(name))
-
-
-def require_model_folder(args: argparse.Namespace, *names: str) -> None:
-    """Check that files of the folder `args.model_dir` can be written."""
+def model_folder(args: argparse.Namespace, *names: str) -> Outputs:
+    """Declare files of the model folder `args.model_dir`, which is created if missing."""
     if glob.glob(os.path.join(glob.escape(args.model_dir), "model.ckpt-*")):
         raise InputError(
             f"{args.model_dir!r} is the folder of a training run, which has its own options.json: "
             "name another folder."
         )
-    if os.path.isdir(args.model_dir):
-        require_free_files(args, *(os.path.join(args.model_dir, name) for name in names))
-
-
-@contextlib.contextmanager
-def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[str]]:
-    """Temporary names for files of the folder `args.model_dir`, which is created if missing.
-
-    The files are renamed into place when the block ends, and none is if it fails.
-    """
-    require_model_folder(args, *names)
     paths = [os.path.join(args.model_dir, name) for name in names]
-    os.makedirs(args.model_dir, exist_ok=True)
-    with atomic_write_all(paths, overwrite=args.force) as temporaries:
-        yield temporaries
-    print("\n".join(paths))
+    return outputs(args, model_dir=paths, folders=[args.model_dir])
 
 
 # Training runs

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.files.writing import atomic_write, require_place
 from bilm.terminal import import_tensorflow
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"runs RUN_DIR ...": "folder of a run, or its log"})
     picture = "picture to write: .png, .pdf or .svg (default: curves.png)"
     flags.add(parser, {"--out FILE": picture}, default="curves.png")
+    flags.add(parser, flags.FORCE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,14 +41,14 @@ def run(args: argparse.Namespace) -> int:
     for path in args.runs:
         if not os.path.exists(path):
             raise FileNotFoundError(f"There is no training log at {path!r}.")
-    require_place(args.out)
+    outputs = flags.outputs(args, out=args.out)
     import_extra("matplotlib.figure", "bilm plot")
     import_tensorflow()
     from bilm.training.log import read_log
 
     figure = draw_curves({name: read_log(name) for name in args.runs})
-    with atomic_write(args.out) as temporary:
-        figure.savefig(temporary, format=ending[1:], dpi=150)
+    with outputs.temporaries() as (temporary,):
+        figure.savefig(temporary, dpi=150)
     print(args.out)
     return 0
 

@@ -36,7 +36,7 @@ from bilm import analysis
 from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.files.reading import require_file
-from bilm.files.writing import require_place, write_json
+from bilm.files.writing import Outputs, write_json
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note, show, table
 
@@ -123,9 +123,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.picture is not None:
         check_picture(args.picture)
-        flags.require_free(args, args.picture)
-    if args.out is not None:
-        require_place(args.out)
+    picture = flags.outputs(args, picture=args.picture, updated=["out"])
     form, other_form = map(labelled.labelled_form, (args.train, args.test))
     if form != other_form:
         raise InputError(
@@ -148,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
             f"{args.test}: {n_seen:,} of {len(test):,} labelled tokens are in the same sentence in "
             f"{args.train}: on these, the probe measures memorisation."
         )
-    (_senses if task == _SENSES else _tags)(args, train, test)
+    (_senses if task == _SENSES else _tags)(args, train, test, picture)
     return 0
 
 
@@ -201,7 +199,9 @@ def _settings(args: argparse.Namespace, elmo: ELMo, task: str) -> dict[str, Any]
     }
 
 
-def _tags(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
+def _tags(
+    args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample, picture: Outputs
+) -> None:
     from bilm.analysis import probing
     from bilm.analysis.probe_charts import probe_chart, save_picture
 
@@ -241,9 +241,10 @@ def _tags(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sampl
             ) from None
     found = [cells[key] for key in wanted]
     _print_tables(found, n_sentences, len(settings.seeds))
-    if args.picture is not None:
-        save_picture(probe_chart(found, n_sentences), args.picture)
-        note(args.picture)
+    for path in picture.paths:
+        with picture.temporaries() as (temporary,):
+            save_picture(probe_chart(found, n_sentences), temporary)
+        note(path)
 
 
 def _print_tables(cells: Sequence[analysis.ProbeCell], n_sentences: int, n_seeds: int) -> None:
@@ -276,12 +277,14 @@ def _print_tables(cells: Sequence[analysis.ProbeCell], n_sentences: int, n_seeds
             show([title, *table([head, *rows]), ""])
 
 
-def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
+def _senses(
+    args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample, picture: Outputs
+) -> None:
     """Find senses by comparison with training uses."""
     from bilm.analysis import word_sense
     from bilm.analysis.probe_charts import save_picture, sense_chart
 
-    flags.require_free(args, args.out)
+    outputs = flags.outputs(args, out=args.out, picture=args.picture)
     given = {name: getattr(args, name) for name in _OF_SENSES if getattr(args, name) is not None}
     if args.centre == "none":
         given["centre"] = None
@@ -296,9 +299,11 @@ def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sam
         f"{first.ambiguous.mean():.1%} with several senses"
     )
     show(["accuracy, %", *table(word_sense.as_cells(rows))])
-    if args.out is not None:
-        about = {**_settings(args, elmo, _SENSES), **given}
-        write_json(args.out, {"settings": about, "rows": [row._asdict() for row in rows]})
-    if args.picture is not None:
-        save_picture(sense_chart(rows), args.picture)
-        note(args.picture)
+    with outputs.temporaries() as temporaries:
+        if args.out is not None:
+            about = {**_settings(args, elmo, _SENSES), **given}
+            content = {"settings": about, "rows": [row._asdict() for row in rows]}
+            write_json(temporaries[0], content)
+        if args.picture is not None:
+            save_picture(sense_chart(rows), temporaries[-1])
+            note(args.picture)

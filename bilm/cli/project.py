@@ -28,7 +28,7 @@ from functools import partial
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
 from bilm.extras import import_extra
-from bilm.files.writing import overwritten
+from bilm.files.writing import Outputs, overwritten
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note
 
@@ -71,33 +71,38 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "--labels replaces --text and WORD")
     if not args.words and args.labels is None and (args.text is not None or not args.occurrences):
         flags.usage_error(args, "name at least one WORD")
-    _check_output(args, is_folder)
+    outputs = _outputs(args, is_folder)
     occurrences = word_command.load_occurrences(args, word_command.distinct(args, args.words))
     layers = None if args.layer is None else [args.layer]
     if is_folder:
         analysis.write_projector(args.out, occurrences, layers=layers, replace=args.force)
     else:
-        _draw(args, occurrences, layers)
+        with outputs.temporaries() as (temporary,):
+            _draw(args, occurrences, layers, temporary)
     print(args.out)
     return 0
 
 
-def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
+def _outputs(args: argparse.Namespace, is_folder: bool) -> Outputs:
     """Check --out and the required packages before the work."""
     from bilm.analysis.pictures import CONFIG_FILE
 
     if is_folder:
         if os.path.exists(os.path.join(args.out, CONFIG_FILE)) and not args.force:
             raise overwritten(args.out, allowed_by="--force")
-        return
+        return Outputs([])
     is_page = analysis.picture_ending(args.out) == ".html"
-    flags.require_free(args, args.out)
+    outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
         import_extra(module, "bilm project")
+    return outputs
 
 
 def _draw(
-    args: argparse.Namespace, occurrences: analysis.Occurrences, layers: list[int | str] | None
+    args: argparse.Namespace,
+    occurrences: analysis.Occurrences,
+    layers: list[int | str] | None,
+    path: str,
 ) -> None:
     is_clustered = args.colour == "cluster"
     if args.colour is None and occurrences.labels is None:
@@ -112,7 +117,7 @@ def _draw(
             **flags.given(args, "method", "perplexity", "seed"),
         )
     settings = flags.given(args, "title", "colour")
-    size = analysis.write_picture(args.out, occurrences, projection, **settings)
+    size = analysis.write_picture(path, occurrences, projection, **settings)
     if args.out.lower().endswith(".html") and size > analysis.LARGE_PAGE:
         note(
             f"{args.out} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences makes it "

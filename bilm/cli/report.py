@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     ending = ".txt" if args.out is None else os.path.splitext(args.out)[1]
     if ending not in _FORMATS:
         raise InputError(f"the name of a report must end in {', '.join(_FORMATS)}, got {args.out}.")
-    flags.require_free(args, args.out)
+    flags.outputs(args, out=args.out)
     find_all_files(args.text)
     flags.require_inputs(args)
     import_tensorflow()
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     content = report.as_html() if ending == ".html" else f"{report.as_text()}\n".encode()
     if ending == ".json":
         content = json.dumps(report.as_dict(), ensure_ascii=False, indent=1).encode() + b"\n"
-    with atomic_write(args.out) as temporary:
+    with atomic_write(args.out, overwrite=args.force) as temporary:
         Path(temporary).write_bytes(content)
     print(args.out)
     return 0

@@ -31,7 +31,6 @@ from bilm.analysis.contexts import in_context, terminal_width
 from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.files.writing import atomic_write
 from bilm.terminal import count, note, show, table
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "--labels replaces --text")
     if args.labels is None and not args.word:
         flags.usage_error(args, "name a word, or --labels")
-    flags.require_free(args, args.out)
+    outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
     import_extra("sklearn.cluster", "bilm senses")
     word_command.check_files(args)
     predictor = word_command.load_substitutes_model(args) if args.n_words else None
@@ -84,8 +83,12 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(word.found, ensure_ascii=False, default=asdict))
         else:
             show([""] * (number > 0) + _lines(word.found, terminal_width() - 2))
-    if args.out is not None:
-        _write(args.out, words)
+    for path in outputs.paths:
+        with outputs.temporaries() as (temporary,):
+            n_left_out = _write(temporary, words)
+        if n_left_out:
+            left_out = count(n_left_out, "occurrence")
+            note(f"{path}: {left_out} skipped, because other tokens are in [brackets].")
     if args.occurrences is not None:
         _keep(args.occurrences, words)
     return 0
@@ -166,10 +169,11 @@ def _lines(found: dict[str, Any], width: int) -> list[str]:
     return lines
 
 
-def _write(path: str, words: list[_WordClusters]) -> None:
-    """Write each occurrence with its cluster, in the order of distance from the centre."""
+def _write(path: str, words: list[_WordClusters]) -> int:
+    """Write each occurrence with its cluster, in the order of distance from the centre; return the
+    number of occurrences that cannot be written."""
     n_left_out = 0
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8") as file:
         for own in words:
             for number in (k for c in range(len(own.clusters)) for k in own.clusters.members(c)):
                 line = own.occurrences.in_context(number, len(own.occurrences.sentence(number)))
@@ -178,9 +182,7 @@ def _write(path: str, words: list[_WordClusters]) -> None:
                     file.write(f"{own.names[number]}\t{line}\n")
                 except InputError:
                     n_left_out += 1
-    if n_left_out:
-        left_out = count(n_left_out, "occurrence")
-        note(f"{path}: {left_out} skipped, because other tokens are in [brackets].")
+    return n_left_out
 
 
 def _keep(path: str, words: list[_WordClusters]) -> None:

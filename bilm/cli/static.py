@@ -80,11 +80,12 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "--model requires --method layer0 or mean")
     if args.method != "mean" and args.layer is not None:
         flags.usage_error(args, "--layer requires --method mean")
-    flags.require_free(args, args.out)
+    outputs = flags.outputs(args, out=args.out)
     find_all_files(args.text)
     with ProgressDisplay() as display:
         vectors = (_word2vec if args.method == "word2vec" else _means)(args, display)
-    vectors.save(args.out)
+    with outputs.temporaries() as (temporary,):
+        vectors.save(temporary)
     print(f"{args.out}: {len(vectors):,} words, {vectors.dim} dimensions")
     return 0
 

@@ -16,7 +16,6 @@ import math
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags, run_folder
-from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 from bilm.terminal import import_tensorflow, note
 
@@ -50,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.per_sentence and args.carry_state:
         flags.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
-    flags.require_free(args, args.per_sentence)
+    outputs = flags.outputs(args, per_sentence=args.per_sentence)
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
     import_tensorflow()
@@ -75,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
             progress=lambda stage: display.update(*stage),
         )
     if perplexity.sentences is not None:
-        _write_scores(args.per_sentence, perplexity.sentences)
+        with outputs.temporaries() as (temporary,):
+            _write_scores(temporary, perplexity.sentences)
     figures = _figures(perplexity)
     _print(figures, ("forward perplexity", "backward perplexity", "perplexity"))
     carried = perplexity.carried
@@ -122,7 +122,7 @@ def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> s
 
 def _write_scores(path: str, scores: SentenceScores) -> None:
     names = ("forward_nats", "backward_nats")[: len(scores.losses)]
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8") as file:
         file.write("\t".join(("sentence", "predictions", *names, "perplexity")) + "\n")
         for k, n in enumerate(scores.n_predictions.tolist()):
             losses = scores.losses[:, k]

@@ -114,8 +114,7 @@ def add_result(
 def load_predictor(args: argparse.Namespace) -> Predictor:
     """The model, loaded after checking that the result can be written."""
     source = flags.model_source(args)
-    if args.out != STANDARD:
-        flags.require_free(args, args.out)
+    flags.outputs(args, out=None if args.out == STANDARD else args.out)
     model = pretrained(args, source)
     from bilm.use.predictor import Predictor
 
@@ -133,8 +132,6 @@ def write_results(
 ) -> None:
     """Write the result of each sentence to --out, which appears once complete.
 
-    Without `load_predictor`, call `flags.require_free(args, args.out)` before the work.
-
     Args:
         results: (number of the line, result).
         fields: column names of a table, the number's first.
@@ -149,7 +146,7 @@ def write_results(
     with contextlib.ExitStack() as stack:
         out: TextIO = sys.stdout
         if args.out != STANDARD:
-            temporary = stack.enter_context(atomic_write(args.out))
+            temporary = stack.enter_context(atomic_write(args.out, overwrite=args.force))
             out = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
         display = stack.enter_context(progress_display(args.out))
         if args.format not in ("jsonl", "text"):

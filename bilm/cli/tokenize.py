@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from bilm.data.processes import n_processors
     from bilm.data.tokenized_text import record_beside, tokenize_files
 
-    flags.require_free_files(args, args.out, record_beside(args.out))
+    flags.outputs(args, out=[args.out, record_beside(args.out)])
     with ProgressDisplay() as display:
         made = tokenize_files(
             args.files,

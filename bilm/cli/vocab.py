@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from bilm.data.counting import build_vocabulary
     from bilm.data.processes import n_processors
 
-    flags.require_free_files(args, args.out, args.counts)
+    flags.outputs(args, out=args.out, counts=args.counts)
     with ProgressDisplay() as display:
         report = build_vocabulary(
             args.files,

@@ -12,7 +12,6 @@ from bilm import analysis
 from bilm.cli import flags, text_command
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files, read_files
-from bilm.files.writing import require_place
 from bilm.progress import ProgressDisplay
 from bilm.terminal import import_tensorflow, note
 
@@ -65,8 +64,7 @@ def check_files(args: argparse.Namespace) -> None:
         find_all_files(args.text)
     elif args.occurrences is None and getattr(args, "labels", None) is None:
         flags.usage_error(args, "name --text, or --occurrences with an existing file")
-    if args.occurrences is not None:
-        require_place(args.occurrences)
+    flags.outputs(args, updated=["occurrences"])
 
 
 def load_substitutes_model(args: argparse.Namespace) -> Predictor | None:

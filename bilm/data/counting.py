@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from bilm.files.reading import (
     read_text,
     size_of,
 )
-from bilm.files.writing import atomic_write, atomic_write_all
+from bilm.files.writing import Outputs, atomic_write
 
 logger = logging.getLogger(__name__)
 
@@ -159,18 +158,13 @@ def build_vocabulary(
 
     Args:
         counts_file: also write each type, a tab and its count, in the same order.
-        overwrite: False raises an error for files that exist, except a matching counts file left
-            without a vocabulary.
+        overwrite: False raises an error for files that exist.
     """
     require_at_least(len(_SPECIAL), max_size=max_size)
     require(integer(), jobs=jobs)
     files = find_all_files(patterns)
-    targets = [path for path in (filename, counts_file) if path is not None]
-    taken = [os.path.realpath(path) for path in (*files, *targets)]
-    for path in targets:
-        if taken.count(os.path.realpath(path)) > 1:
-            raise InputError(f"{path} must be neither a file of the text nor named twice.")
-    with atomic_write_all(targets, overwrite=overwrite) as temporaries:
+    outputs = Outputs([filename, counts_file], inputs={"patterns": files}, overwrite=overwrite)
+    with outputs.temporaries() as temporaries:
         warn_if_untokenized(map(str.split, read_text(files[0])), files[0])
         counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):

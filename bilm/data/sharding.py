@@ -7,10 +7,12 @@ numbers come from `random.Random(...).random`, which is documented to stay the s
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import os
 import random
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
@@ -32,7 +34,7 @@ from bilm.files.reading import (
     require_path,
     size_of,
 )
-from bilm.files.writing import compressed_as, files_added
+from bilm.files.writing import Outputs, compressed, is_of_killed_run
 
 SHARD_BYTES = 50_000_000
 """Default size of a shard, uncompressed."""
@@ -116,27 +118,41 @@ def shard_corpus(
     n_sentences, n_empty_lines, n_bytes, n_tokens = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
-    with files_added(out_dir) as folder:
-        parts = []
+    names = [
+        f"{name}-{number:0{max(2, len(str(n_files - 1)))}}{suffix}"
+        for name, _, n_files in sizes
+        for number in range(n_files)
+    ]
+    tokenizer = read_record(files)
+    _require_no_shards(out_dir, names)
+    records = [] if tokenizer is None else [TOKENIZER_FILE]
+    paths = [os.path.join(out_dir, name) for name in names + records]
+    outputs = Outputs(paths, inputs={"patterns": files}, folders=[out_dir])
+    with contextlib.ExitStack() as stack:
+        temporaries = stack.enter_context(outputs.temporaries())
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(
+                dir=os.path.dirname(temporaries[0]), prefix=".buckets-", ignore_cleanup_errors=True
+            )
+        )
+        parts, remaining = [], iter(temporaries)
         for name, n_of_part, n_files in sizes:
             needed = -(-(n_bytes * n_of_part // n_sentences // n_files) // bucket_bytes)
             n_buckets = max(1, min(needed, n_of_part // n_files))  # no bucket is empty
-            start, digits = os.path.join(folder, name), max(2, len(str(n_files - 1)))
-            paths = [f"{start}-{number:0{digits}}{suffix}" for number in range(n_files)]
-            buckets = {path: [f"{path}.{k}" for k in range(n_buckets)] for path in paths}
+            buckets = {
+                path: [os.path.join(folder, f"{name}-{number}.{k}") for k in range(n_buckets)]
+                for number, path in enumerate(itertools.islice(remaining, n_files))
+            }
             parts.append(_PartWriter(n_of_part, buckets, f"{seed} {name}" if shuffle else None))
         _scatter(_read_lines(files, "scattering", progress), parts, seed)
         done, total = 0, sum(size_of(part.buckets) for part in parts)
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
             done += n_written
             progress(Stage("writing", done, total))
-        tokenizer = read_record(files)
         if tokenizer is not None:
-            sizes_on_disk = {
-                name: os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder)
-            }
-            write_record(os.path.join(folder, TOKENIZER_FILE), tokenizer, sizes_on_disk)
-        _require_no_shards(out_dir)
+            sizes_on_disk = map(os.path.getsize, temporaries)
+            write_record(temporaries[-1], tokenizer, dict(zip(names, sizes_on_disk, strict=False)))
+        _require_no_shards(out_dir, names)
     made = [
         ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)
         for name, n_of_part, n_files in sizes
@@ -144,9 +160,14 @@ def shard_corpus(
     return ShardedCorpus(made[0], made[1] if len(made) > 1 else None, n_empty_lines, n_tokens)
 
 
-def _require_no_shards(out_dir: str) -> None:
+def _require_no_shards(out_dir: str, names: Sequence[str] = ()) -> None:
+    """Require that a folder has no shards but `names`, and those of a killed run."""
     patterns = ("train-*.txt*", "heldout-*.txt*")
     found = [name for pattern in patterns for name in glob.glob(pattern, root_dir=out_dir)]
+    if names:
+        found = [name for name in found if name not in names]
+    else:
+        found = [name for name in found if not is_of_killed_run(os.path.join(out_dir, name))]
     if found:
         raise InputError(
             f"{out_dir!r} must hold no shards, which are never overwritten, got {min(found)}: "
@@ -250,7 +271,7 @@ class _PartWriter(NamedTuple):
         """Assemble the files from their buckets, which are removed; yields the bucket sizes."""
         draw = random.Random(f"{self.seed} order").random
         for path, buckets in self.buckets_of.items():
-            with compressed_as(path, path) as file:
+            with compressed(path) as file:
                 for number, bucket in enumerate(buckets):
                     with open(bucket, "rb") as sentences:
                         lines = sentences.readlines()

@@ -31,7 +31,7 @@ from bilm.files.reading import (
     require_path,
     size_of,
 )
-from bilm.files.writing import atomic_write_all, compressed_as, write_json
+from bilm.files.writing import Outputs, compressed, write_json
 
 LINES = ("sentence", "paragraph", "wrapped")
 """What a line of raw text is: a sentence, a paragraph, or part of one that ends at a blank line."""
@@ -124,9 +124,10 @@ def tokenize_files(
                 yield _Block(block, language, tokenizer.method, has_sentences)
 
     n_sentences = n_tokens = 0
-    with atomic_write_all([out, record_beside(out)], overwrite=overwrite) as (temporary, record):
+    outputs = Outputs([out, record_beside(out)], inputs={"patterns": files}, overwrite=overwrite)
+    with outputs.temporaries() as (temporary, record):
         with (
-            compressed_as(out, temporary) as file,
+            compressed(temporary) as file,
             contextlib.closing(map_in_order(jobs, _tokenize_block, blocks())) as results,
         ):
             for sentences, n_lines, n in results:

@@ -15,7 +15,6 @@ import logging
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from bilm.core.errors import InputError
 from bilm.core.weight_names import Weight
 from bilm.files.reading import (
     OPTIONS_FILE,
-    VOCABULARY_FILE,
     PathLike,
     read_json_object,
     require_file,
@@ -45,10 +43,9 @@ STEP, PERPLEXITY, OURS = "global_step", "train_perplexity", "bilm/"
 # The index is written last and removed first: a checkpoint that has an index is complete.
 SUFFIXES = (".data-00000-of-00001", ".index")
 _NAME = re.compile(r"model\.ckpt-(0|[1-9]\d*)")
-_TEMPORARY = ".model.ckpt-"
-# Temporary names of `atomic_write` for the other files of a run.
-_FILES = (STATE_FILE, OPTIONS_FILE, VOCABULARY_FILE, "train_log.jsonl")
-_TEMPORARY_FILES = tuple(f".{name}.{8 * '[0-9a-f]'}.tmp" for name in _FILES)
+_RECORDED = re.compile(r'^all_model_checkpoint_paths: "(?:.*/)?([^/"]+)"$', re.MULTILINE)
+# A subfolder for the files of a checkpoint until they are renamed into place.
+_SAVING = ".bilm-saving"
 
 # What TensorFlow's checkpoint reader raises, depending on the damage.
 _DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
@@ -209,9 +206,8 @@ def save_checkpoint(
     The files are renamed into place once they are on the disk, the index last. After an OSError, no
     new file remains. `tensors` may be arrays, tensors, variables or text.
     """
-    folder = os.fspath(save_dir)
-    prefix = checkpoint_prefix(folder, step)
-    temporary = os.path.join(folder, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}")
+    prefix = checkpoint_prefix(save_dir, step)
+    temporary = checkpoint_prefix(_begin_saving(save_dir), step)
     named = {PERPLEXITY: np.float32(0.0), **tensors, STEP: np.float32(step)}
     names = sorted(named)
     try:
@@ -223,51 +219,67 @@ def save_checkpoint(
             )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
-        # An old index must never be next to new data.
-        Path(f"{prefix}.index").unlink(missing_ok=True)
-        for suffix in SUFFIXES:
-            os.replace(temporary + suffix, prefix + suffix)
+        _put_in_place(temporary, prefix)
     except tf.errors.OpError as error:
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
     finally:
-        _remove_temporaries(folder)
-    tidy_folder(folder, step, keep)
+        _end_saving(save_dir)
+    tidy_folder(save_dir, step, keep)
     return prefix
 
 
 def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
     """Keep the newest `keep` checkpoints up to `step`, and name them in the file `checkpoint`.
 
-    Other checkpoints are removed: later checkpoints are damaged if a run resumed from an earlier
-    one. Temporary files of killed runs are removed as well.
+    Other checkpoints that the file named are removed: later checkpoints are damaged if a run
+    resumed from an earlier one. Files of killed runs are removed as well.
     """
     kept = [prefix for n, prefix in list_checkpoints(save_dir).items() if n <= step][-keep:]
     _keep_only(Path(save_dir), list(map(os.path.basename, kept)))
-    _remove_temporaries(save_dir)
-    _remove_temporaries(os.path.join(save_dir, BEST_FOLDER))
+    for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
+        _end_saving(folder)
 
 
-def _remove_temporaries(folder: PathLike) -> None:
-    for pattern in (f"{_TEMPORARY}*", *_TEMPORARY_FILES):
-        for left in Path(folder).glob(pattern):
-            left.unlink(missing_ok=True)
+def _begin_saving(folder: PathLike) -> Path:
+    """An empty subfolder for the files of a checkpoint."""
+    _end_saving(folder)
+    saving = Path(folder, _SAVING)
+    saving.mkdir()
+    return saving
+
+
+def _put_in_place(temporary: str, prefix: str) -> None:
+    """Rename the files of a checkpoint, the index last."""
+    # An old index must never be next to new data.
+    Path(f"{prefix}.index").unlink(missing_ok=True)
+    for suffix in SUFFIXES:
+        os.replace(temporary + suffix, prefix + suffix)
+
+
+def _end_saving(folder: PathLike) -> None:
+    """Remove the subfolder, and data that a killed run put in place without the index."""
+    saving = Path(folder, _SAVING)
+    for index in saving.glob("model.ckpt-*.index"):
+        if not Path(folder, index.name).exists():
+            Path(folder, index.stem + SUFFIXES[0]).unlink(missing_ok=True)
+    shutil.rmtree(saving, ignore_errors=True)
 
 
 def _keep_only(folder: Path, names: Sequence[str]) -> None:
     """Write the file `checkpoint`, which names a folder's checkpoints, oldest first, and remove the
-    other checkpoints.
+    other checkpoints that it named.
 
     TensorFlow's own function writes absolute paths, which break when the folder is moved.
     """
+    record = folder / STATE_FILE
+    recorded = _RECORDED.findall(record.read_text("utf-8", "replace")) if record.exists() else []
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    with atomic_write(folder / STATE_FILE) as temporary:
+    with atomic_write(record) as temporary:
         Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for suffix in reversed(SUFFIXES):  # the index first
-        for path in folder.glob(f"model.ckpt-*{suffix}"):
-            name = path.name.removesuffix(suffix)
-            if _NAME.fullmatch(name) and name not in names:
-                path.unlink()
+    for name in recorded:
+        for suffix in reversed(SUFFIXES) if name not in names else ():  # the index first
+            (folder / f"{name}{suffix}").unlink(missing_ok=True)
 
 
 def keep_best(save_dir: PathLike, prefix: str) -> str:
@@ -278,10 +290,15 @@ def keep_best(save_dir: PathLike, prefix: str) -> str:
     """
     folder = Path(save_dir, BEST_FOLDER)
     folder.mkdir(exist_ok=True)
-    name = os.path.basename(prefix)
-    for suffix in SUFFIXES:
-        _link(prefix + suffix, folder / f"{name}{suffix}")
-    _link(os.path.join(save_dir, OPTIONS_FILE), folder / OPTIONS_FILE)
+    name, saving = os.path.basename(prefix), _begin_saving(folder)
+    try:
+        for suffix in SUFFIXES:
+            _link(prefix + suffix, saving / f"{name}{suffix}")
+        _put_in_place(str(saving / name), str(folder / name))
+        _link(os.path.join(save_dir, OPTIONS_FILE), saving / OPTIONS_FILE)
+        os.replace(saving / OPTIONS_FILE, folder / OPTIONS_FILE)
+    finally:
+        _end_saving(folder)
     _keep_only(folder, [name])
     return str(folder / name)
 
@@ -309,9 +326,9 @@ def require_own_best(save_dir: PathLike, is_resumed: bool) -> None:
 
 
 def _link(source: str, target: Path) -> None:
-    """Give a file a second name, replacing an existing file."""
-    with atomic_write(target) as temporary:
-        try:
-            os.link(source, temporary)
-        except OSError:  # a file system without links
-            shutil.copyfile(source, temporary)
+    """Give a file a second name, or copy it to a file system without links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        flush_to_disk(target)

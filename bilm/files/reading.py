@@ -33,6 +33,9 @@ TextSource = PathLike | IO[bytes]
 WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 """The record of how a text was tokenised; for a single text its name is a prefix."""
+SAVED_MODEL_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.index",
+                     "variables/variables.data-00000-of-00001")  # fmt: skip
+"""The files of a SavedModel; the first one identifies it."""
 
 # Endings of compressed text files that are written.
 COMPRESSED = (".gz", ".xz")

@@ -1,9 +1,9 @@
-"""Atomic writing: files and folders appear under their names only when complete."""
+"""Outputs: declared and checked before the work, put in place together when they are complete."""
 
 from __future__ import annotations
 
 import contextlib
-import filecmp
+import errno
 import glob
 import gzip
 import json
@@ -12,7 +12,7 @@ import lzma
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,22 +21,157 @@ from bilm.files.reading import PathLike, require_path
 
 logger = logging.getLogger(__name__)
 
+# Errors of os.link on a file system without hard links.
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_TEMPORARY, _OLD = "tmp", "old"
 
-# Checks before the work
+Inputs = Mapping[str, PathLike | Iterable[PathLike] | None]
 
 
-def require_place(path: PathLike) -> str:
-    """Require that a file can be written, and return its name; a link to a file is resolved, so
-    that the file gets replaced."""
-    path = require_path(path)
-    if os.path.islink(path) and os.path.isfile(path):
-        path = os.path.realpath(path)
-    folder, name = os.path.split(path)
-    if folder and not os.path.isdir(folder):
-        raise FileNotFoundError(f"The folder {folder!r} to write {name!r} into does not exist.")
-    if os.path.lexists(path) and not os.path.isfile(path):
-        raise InputError(f"{path!r} must be a regular file or not exist.")
-    return path
+class Outputs:
+    """The files that a command or a function writes.
+
+    All are checked when the object is made, before the work. `temporaries` yields names to write
+    to, and renames the files into place when its block succeeds: all of them, or none. A file that
+    appeared in the meantime is not replaced without `overwrite`; with it, old files stay until the
+    new ones are in place.
+
+    The first file, without which the others are useless, is renamed last. After a kill between two
+    renames it is missing, and the files that are already in place are recognised: the same outputs
+    can be declared again.
+
+    Args:
+        paths: files, and those of `folders` that are written as a whole; None is skipped. A link to
+            a file or folder stands for its target.
+        inputs: what is read, by the names of the arguments: files that must not be overwritten.
+        overwrite: replace existing files. An existing folder is replaced only if it has no files
+            but `replaces`, and the first of these.
+        allowed_by: flag or argument that allows overwriting, for messages.
+        folders: folders of some of `paths` that are created if missing. Files of a new folder
+            appear at once.
+        updated: more output files, written by other means while the work goes on, which may exist.
+        replaces: relative names of the files in a folder that may be replaced.
+
+    Raises:
+        FileNotFoundError: the folder of a file does not exist.
+        InputError: a path names an existing file, an input, two outputs, or something other than a
+            regular file.
+        PermissionError: a folder is not writable.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[PathLike | None],
+        *,
+        inputs: Inputs | None = None,
+        overwrite: bool = False,
+        allowed_by: str | None = None,
+        folders: Iterable[PathLike] = (),
+        updated: Iterable[PathLike | None] = (),
+        replaces: Sequence[str] = (),
+    ) -> None:
+        self._folders = set(map(_folder_name, folders))
+        self.paths = [self._checked(path) for path in paths if path is not None]
+        elsewhere = [self._checked(path) for path in updated if path is not None]
+        self._overwrite = overwrite
+        _require_distinct([*self.paths, *elsewhere], inputs or {})
+        taken = [path for path in self.paths if _is_taken(path)]
+        self._replaceable = set(taken)
+        if not overwrite:
+            self._replaceable = set()
+            if taken and self.paths[0] not in taken:
+                self._replaceable = set(filter(is_of_killed_run, taken))
+            if taken := [path for path in taken if path not in self._replaceable]:
+                raise overwritten(*taken, allowed_by=allowed_by)
+        for path in filter(os.path.isdir, taken):
+            _require_only(path, replaces)
+
+    def _checked(self, path: PathLike) -> str:
+        """The path of an output whose place is in order."""
+        name = require_path(path)
+        if _folder_name(name) in self._folders:
+            name = _folder_name(name)
+            _require_folder(name)
+            return name
+        if os.path.islink(name) and os.path.isfile(name):
+            name = os.path.realpath(name)
+        folder, file = os.path.split(name)
+        if folder in self._folders:
+            _require_folder(folder)
+        elif folder and not os.path.isdir(folder):
+            raise FileNotFoundError(f"The folder {folder!r} to write {file!r} into does not exist.")
+        if not file or (os.path.lexists(name) and not os.path.isfile(name)):
+            raise InputError(f"{name!r} must be a regular file or not exist.")
+        if os.path.isdir(folder or os.curdir) and not os.access(folder or os.curdir, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder or os.curdir)
+        return name
+
+    @contextlib.contextmanager
+    def temporaries(self) -> Iterator[list[str]]:
+        """Yield names to write to, with the same endings; put the files in place after the block.
+
+        Each file must have been written, and folders exist already. If the block fails, nothing is
+        put in place.
+
+        Raises:
+            InputError: a file appeared in the meantime.
+            OSError: the disk is full or fails; the error names a path.
+        """
+        if not self.paths:
+            yield []
+            return
+        moves: dict[str, str] = {}  # a file or a new folder: its temporary name
+        names = []
+        for path in self.paths:
+            folder = os.path.dirname(path)
+            is_in_new = folder in self._folders and not _is_taken(folder)
+            target = folder if is_in_new else path
+            temporary = moves.setdefault(target, _beside(target, _TEMPORARY))
+            names.append(
+                os.path.join(temporary, os.path.basename(path)) if is_in_new else temporary
+            )
+        try:
+            for target, temporary in moves.items():
+                if target in self._folders:
+                    _warn_of_killed_runs(target)
+                    os.makedirs(os.path.dirname(temporary) or os.curdir, exist_ok=True)
+                    os.mkdir(temporary)
+            with named_in_errors(self.paths[0]):
+                yield names
+                for temporary in moves.values():
+                    _flush(temporary)
+            self._put_in_place(list(moves.items()))
+        finally:
+            for temporary in moves.values():
+                _remove(temporary)
+
+    def _put_in_place(self, moves: list[tuple[str, str]]) -> None:
+        old: dict[str, str] = {}
+        try:
+            for target, _ in moves:
+                is_folder = os.path.isdir(target)
+                if _is_taken(target) and self._may_replace(target) and (is_folder or moves[1:]):
+                    old[target] = _beside(target, _OLD)
+                    # The first file is never next to the others of another result.
+                    _keep(target, old[target], move=is_folder or target == moves[0][0])
+            for target, temporary in reversed(moves):
+                _move(temporary, target, self._may_replace(target))
+        except BaseException:
+            with contextlib.suppress(OSError):  # the old files stay under their hidden names
+                for target, temporary in moves:
+                    if (moves[1:] or target in old) and _is_moved(temporary, target):
+                        _remove(target)
+                for target, kept in old.items():
+                    if os.path.exists(target) and os.path.samefile(kept, target):
+                        os.remove(kept)
+                    elif os.path.lexists(kept):
+                        os.replace(kept, target)
+            raise
+        for kept in old.values():
+            _remove(kept)
+
+    def _may_replace(self, target: str) -> bool:
+        return self._overwrite or target in self._replaceable
 
 
 def overwritten(*paths: PathLike, allowed_by: str | None = None) -> InputError:
@@ -47,7 +182,148 @@ def overwritten(*paths: PathLike, allowed_by: str | None = None) -> InputError:
     return InputError(f"{names} would be overwritten{how}.")
 
 
-# Files
+def _require_distinct(paths: Sequence[str], inputs: Inputs) -> None:
+    """Require that no file is two outputs, or an output and an input."""
+    names = list(map(os.path.realpath, paths))
+    for path, name in zip(paths, names, strict=True):
+        if names.count(name) > 1:
+            raise InputError(f"{path!r} is named for two outputs.")
+    existing = [path for path in paths if os.path.exists(path)]
+    for argument, value in inputs.items() if existing else ():
+        for read in [value] if isinstance(value, str | os.PathLike) else value or ():
+            for path in existing:
+                if os.path.exists(read) and os.path.samefile(path, read):
+                    raise InputError(f"{path!r} is an input ({argument}): name another output.")
+
+
+def _require_folder(path: str) -> None:
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise InputError(f"{path!r} must be a folder or not exist.")
+
+
+def _require_only(folder: str, names: Sequence[str]) -> None:
+    """Require that a folder has no files but `names`, and the first of these."""
+    files = [path for path in Path(folder).rglob("*") if path.is_symlink() or not path.is_dir()]
+    others = sorted({str(path.relative_to(folder)) for path in files} - set(names))
+    if names and not os.path.isfile(os.path.join(folder, names[0])):
+        others.append(f"no {names[0]}")
+    if others:
+        raise InputError(
+            f"{folder!r} must hold {names[0] if names else 'nothing'} and no other files to be "
+            f"replaced, got {others[0]}: choose another folder."
+        )
+
+
+# Moving
+
+
+def _beside(path: str, kind: str) -> str:
+    """A hidden name next to `path`, with the same ending."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{uuid.uuid4().hex[:8]}.{kind}.{name}")
+
+
+def _hidden(path: str, kind: str) -> list[str]:
+    """The existing files and folders with such names."""
+    folder, name = map(glob.escape, os.path.split(path))
+    return glob.glob(os.path.join(folder, f".{8 * '[0-9a-f]'}.{kind}.{name}"))
+
+
+def _is_taken(path: str) -> bool:
+    """Whether the name exists, other than as an empty folder."""
+    is_empty = os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
+    return os.path.lexists(path) and not is_empty
+
+
+def is_of_killed_run(path: str) -> bool:
+    """Whether a run was killed after it had put the file in place, and before it was done."""
+    return any(os.path.samefile(path, hidden) for hidden in _hidden(path, _TEMPORARY))
+
+
+def _warn_of_killed_runs(folder: str) -> None:
+    for left in _hidden(folder, _TEMPORARY) + _hidden(folder, _OLD):
+        logger.warning("%s was left by a killed run; remove it unless a run is active", left)
+
+
+def _keep(path: str, kept: str, *, move: bool) -> None:
+    """Give a file or folder another name; without `move` a file has both names if possible."""
+    if not move:
+        try:
+            os.link(path, kept)
+            return
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+    os.rename(path, kept)
+
+
+def _move(temporary: str, target: str, overwrite: bool) -> None:
+    if os.path.isdir(temporary):
+        if _is_taken(target):
+            raise overwritten(target)
+        os.rename(temporary, target)  # which may be an empty folder
+    elif overwrite:
+        os.replace(temporary, target)
+    else:
+        try:
+            # The second name is the record of a killed run: see `is_of_killed_run`.
+            os.link(temporary, target)
+        except FileExistsError:
+            raise overwritten(target) from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if os.path.lexists(target):
+                raise overwritten(target) from None
+            os.rename(temporary, target)
+
+
+def _is_moved(temporary: str, target: str) -> bool:
+    if not os.path.lexists(temporary):
+        return True
+    return os.path.exists(target) and os.path.samefile(temporary, target)
+
+
+def _remove(path: str) -> None:
+    """Remove a file or folder if it exists."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+
+def _folder_name(path: PathLike) -> str:
+    """The name of a folder to write; a link to a folder stands for its target."""
+    name = require_path(path).rstrip(os.sep) or os.sep
+    return os.path.realpath(name) if os.path.islink(name) and os.path.isdir(name) else name
+
+
+# One file of our own
+
+
+@contextlib.contextmanager
+def atomic_write(path: PathLike, *, overwrite: bool = True) -> Iterator[str]:
+    """Yield a temporary name next to `path`; rename the file to `path` when the block succeeds.
+
+    The file is flushed to the disk before it is renamed, so a crash leaves either the old or the
+    new file. If the block fails, the temporary file is removed.
+
+    Raises:
+        FileNotFoundError, InputError, OSError: see `Outputs`.
+    """
+    with Outputs([path], overwrite=overwrite).temporaries() as (temporary,):
+        yield temporary
+
+
+def write_json(path: PathLike, value: object, *, overwrite: bool = True) -> None:
+    """Write `value` as JSON by `atomic_write`."""
+    with atomic_write(path, overwrite=overwrite) as temporary:
+        text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+        Path(temporary).write_text(text, encoding="utf-8")
+
+
+# Parts of writing
 
 
 @contextlib.contextmanager
@@ -61,65 +337,25 @@ def named_in_errors(path: PathLike) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def atomic_write(path: PathLike) -> Iterator[str]:
-    """Yield a temporary name next to `path`; rename the file to `path` when the block succeeds.
-
-    The file is flushed to the disk before it is renamed, so a crash leaves either the old or the
-    new file. If the block fails, the temporary file is removed. If `path` is a link to a file, that
-    file is replaced.
-
-    Raises:
-        FileNotFoundError, InputError: As for `require_place`.
-        OSError: The disk is full or fails; the error names `path`.
-    """
-    path = require_place(path)
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with named_in_errors(path):
-            yield temporary
-            flush_to_disk(temporary)
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
-
-
-@contextlib.contextmanager
-def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> Iterator[list[str]]:
-    """`atomic_write` for files that belong together.
-
-    The first file, without which the others are useless, is removed before the others are replaced,
-    and renamed into place last. So if the program is killed, the first file is never next to files
-    of another result. Without `overwrite`, an existing file is an error, except a file with the
-    same content that a killed program left without the first file.
-    """
-    paths = [require_place(path) for path in paths]
-    with contextlib.ExitStack() as stack:  # renames in reverse order
-        temporaries = [stack.enter_context(atomic_write(path)) for path in paths]
-        yield temporaries
-        for path, temporary in zip(paths, temporaries, strict=True):
-            flush_to_disk(temporary)
-            if overwrite or not os.path.lexists(path):
-                continue
-            if path == paths[0] or not filecmp.cmp(path, temporary, shallow=False):
-                raise overwritten(path)
-        if len(paths) > 1:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(paths[0])
-
-
 def flush_to_disk(path: PathLike) -> None:
     """Flush a file to the disk (fsync)."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
+def _flush(path: str) -> None:
+    """Flush a file, or all files of a folder, to the disk."""
+    if not os.path.isdir(path):
+        flush_to_disk(path)
+    for folder, _, files in os.walk(path):
+        for file in files:
+            flush_to_disk(os.path.join(folder, file))
+
+
 @contextlib.contextmanager
-def compressed_as(name: PathLike, path: PathLike) -> Iterator[IO[bytes]]:
-    """A file at `path` for writing, compressed if `name` ends in .gz or .xz."""
-    ending = os.path.splitext(name)[1]
+def compressed(path: PathLike) -> Iterator[IO[bytes]]:
+    """A file for writing, compressed if its name ends in .gz or .xz."""
+    ending = os.path.splitext(path)[1]
     with contextlib.ExitStack() as stack:
         file: Any = stack.enter_context(open(path, "wb"))
         if ending == ".gz":  # reproducible: without file name and time
@@ -127,102 +363,3 @@ def compressed_as(name: PathLike, path: PathLike) -> Iterator[IO[bytes]]:
         elif ending == ".xz":
             file = stack.enter_context(lzma.open(file, "wb"))
         yield file
-
-
-def write_json(path: PathLike, value: object) -> None:
-    """Write `value` as JSON by `atomic_write`."""
-    with atomic_write(path) as temporary:
-        text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
-        Path(temporary).write_text(text, encoding="utf-8")
-
-
-# Folders
-
-
-@contextlib.contextmanager
-def folder_in_place(path: PathLike, replaces: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a temporary folder next to `path`; rename it to `path` when the block succeeds.
-
-    Parent folders are created. If the block fails, the temporary folder is removed. `path` must be
-    missing, empty, or a folder of the same kind: `replaces` are globs of the files that it may
-    hold; it must hold the first and no others.
-    """
-    path = _folder_name(path)
-    _require_replaceable(path, replaces)
-    above, name = os.path.split(path)
-    os.makedirs(above or os.curdir, exist_ok=True)
-    with _temporary_folder(above, name) as temporary:
-        with named_in_errors(path):
-            yield temporary
-            _flush_files(temporary)
-        old = f"{temporary.removesuffix('.tmp')}.old"
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(path, old)
-        os.rename(temporary, path)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def files_added(path: PathLike) -> Iterator[str]:
-    """Yield a temporary folder; its files are moved to the folder `path` when the block succeeds.
-
-    `path` is created if missing, and keeps its files. If the block fails, no file is added.
-    """
-    path = _folder_name(path)
-    if not os.path.isdir(path) or not os.listdir(path):
-        with folder_in_place(path) as temporary:
-            yield temporary
-        return
-    with _temporary_folder(path, os.path.basename(path)) as temporary:
-        with named_in_errors(path):
-            yield temporary
-            _flush_files(temporary)
-        names = sorted(os.listdir(temporary))
-        if taken := [name for name in names if os.path.lexists(os.path.join(path, name))]:
-            raise overwritten(os.path.join(path, taken[0]))
-        for name in names:
-            os.rename(os.path.join(temporary, name), os.path.join(path, name))
-
-
-def _folder_name(path: PathLike) -> str:
-    """The name of a folder to write; a link to a folder is resolved."""
-    path = require_path(path).rstrip(os.sep) or os.sep
-    return os.path.realpath(path) if os.path.islink(path) and os.path.isdir(path) else path
-
-
-@contextlib.contextmanager
-def _temporary_folder(folder: str, name: str) -> Iterator[str]:
-    """A hidden folder in `folder` for the block, after a warning about folders of killed runs."""
-    hidden = os.path.join(glob.escape(folder), f".{glob.escape(name)}.{'[0-9a-f]' * 8}")
-    for left in glob.glob(f"{hidden}.tmp") + glob.glob(f"{hidden}.old"):
-        logger.warning("%s was left by a killed run; remove it unless a run is active", left)
-    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
-    os.mkdir(temporary)
-    try:
-        yield temporary
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _flush_files(folder: str) -> None:
-    for above, _, files in os.walk(folder):
-        for file in files:
-            flush_to_disk(os.path.join(above, file))
-
-
-def _require_replaceable(path: str, replaces: Sequence[str]) -> None:
-    if not os.path.lexists(path):
-        return
-    if not os.path.isdir(path):
-        raise InputError(f"{path!r} must be a folder or not exist.")
-    known = {file for pattern in replaces for file in glob.glob(pattern, root_dir=path)}
-    files = [file for file in Path(path).rglob("*") if file.is_symlink() or not file.is_dir()]
-    found = {str(file.relative_to(path)) for file in files}
-    if found and not replaces:
-        raise overwritten(path)
-    if found and not {replaces[0]} <= found <= known:
-        others = sorted(found - known) or [f"no {replaces[0]}"]
-        raise InputError(
-            f"{path!r} must hold {replaces[0]} and no files of other kinds to be replaced, got "
-            f"{others[0]}: choose another folder."
-        )

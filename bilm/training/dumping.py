@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 from bilm.core.errors import InputError, one_of, require
 from bilm.core.language_model import LanguageModel
@@ -11,6 +14,7 @@ from bilm.core.options import Options
 from bilm.core.weight_names import with_softmax_datasets
 from bilm.data.vocabulary import vocabulary_of
 from bilm.files.checkpoints import (
+    STATE_FILE,
     load_options_latest_checkpoint,
     names_beside,
     read_checkpoint,
@@ -18,7 +22,7 @@ from bilm.files.checkpoints import (
 )
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
 from bilm.files.weights import named_states, save_hdf5
-from bilm.files.writing import atomic_write_all, write_json
+from bilm.files.writing import Outputs, write_json
 from bilm.training.run_state import load_mean_states, read_run_state
 
 
@@ -63,8 +67,8 @@ def dump_weights(
     options = Options.from_dict(contents, True, options_source)
     if options_file is None:
         options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
-    for path in (outfile, options_file):
-        _refuse_training_files(path, tf_save_dir)
+    inputs = {"tf_save_dir": _training_files(tf_save_dir), "vocab_file": vocab_file}
+    outputs = Outputs([outfile, options_file], inputs=inputs, overwrite=overwrite)
     words = _softmax_words(options, tf_save_dir, vocab_file) if with_softmax else None
     if with_softmax:
         model = LanguageModel(options, is_training=False, seed=None)
@@ -93,7 +97,7 @@ def dump_weights(
         "n_tokens_vocab": options.n_tokens_vocab,
         "reset_rate": options.reset_rate,
     }
-    with atomic_write_all([outfile, options_file], overwrite=overwrite) as (weights, beside):
+    with outputs.temporaries() as (weights, beside):
         save_hdf5(weights, datasets, words, training=training, dtype=dtype)
         write_json(beside, options.inference_dict())
 
@@ -117,9 +121,6 @@ def _softmax_words(
     return vocabulary.words
 
 
-def _refuse_training_files(path: PathLike, tf_save_dir: PathLike) -> None:
-    folder, name = os.path.split(os.path.realpath(path))
-    if folder == os.path.realpath(tf_save_dir) and (
-        name in (OPTIONS_FILE, "checkpoint") or name.startswith("model.ckpt-")
-    ):
-        raise InputError(f"{os.fspath(path)}: a file of the training would be overwritten.")
+def _training_files(tf_save_dir: PathLike) -> Iterator[Path]:
+    names = (OPTIONS_FILE, VOCABULARY_FILE, STATE_FILE, "model.ckpt-*")
+    return itertools.chain.from_iterable(map(Path(tf_save_dir).glob, names))

@@ -19,15 +19,12 @@ from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix
 from bilm.files.hdf5 import open_hdf5, read_numbers, shapes_in
 from bilm.files.model_files import ModelSource
-from bilm.files.reading import PathLike, parse_json, require_path
-from bilm.files.writing import folder_in_place
+from bilm.files.reading import SAVED_MODEL_FILES, PathLike, parse_json, require_path
+from bilm.files.writing import Outputs
 from bilm.files.zip_files import extracted
 from bilm.use.elmo import LayerChoice, Pretrained
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
 from bilm.use.text_layers import FramedWords, framed_words
-
-# The files of our SavedModels; the first one identifies such a folder.
-_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*")
 
 Mix = ScalarMix | Sequence[float] | np.ndarray | None
 
@@ -69,7 +66,8 @@ def export_saved_model(
         OSError: the disk is full or fails.
     """
     model = Pretrained.of(source, "softmax_file", **settings)
-    with folder_in_place(folder, _FILES if overwrite else ()) as temporary:
+    outputs = Outputs([folder], folders=[folder], overwrite=overwrite, replaces=SAVED_MODEL_FILES)
+    with outputs.temporaries() as (temporary,):
         elmo = ELMoEmbedding.from_pretrained(model, layers="average")
         elmo.word_vectors.require_words()
         served = ServedELMo(elmo, mix)

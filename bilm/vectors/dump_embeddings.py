@@ -9,7 +9,7 @@ from bilm.data import Vocabulary
 from bilm.files.hdf5 import writing_hdf5
 from bilm.files.reading import PathLike, read_text
 from bilm.files.weights import MODEL, open_weights, write_words
-from bilm.files.writing import atomic_write
+from bilm.files.writing import Outputs
 from bilm.inference.corpus_encoder import EncodedWords
 from bilm.use.elmo import ELMo
 
@@ -17,7 +17,12 @@ _WORDS_AT_ONCE = 2048
 
 
 def dump_token_embeddings(
-    vocab_file: PathLike, options_file: PathLike, weight_file: PathLike, outfile: PathLike
+    vocab_file: PathLike,
+    options_file: PathLike,
+    weight_file: PathLike,
+    outfile: PathLike,
+    *,
+    overwrite: bool = True,
 ) -> None:
     """Encode every word of a vocabulary from its characters and write the vectors.
 
@@ -31,17 +36,20 @@ def dump_token_embeddings(
         outfile: the HDF5 file to write: dataset `embedding` float32 (words, projection_dim) in the
             order of the vocabulary; the words, `vocabulary/words`, and the attribute `model`, the
             model's fingerprint, which other programs ignore.
+        overwrite: False raises an error if `outfile` exists.
 
     Raises:
         FileNotFoundError: a file does not exist.
-        InputError: a file is not valid, or the model is word-level.
+        InputError: a file is not valid, the model is word-level, or `outfile` is one of the inputs.
     """
+    inputs = {"vocab_file": vocab_file, "options_file": options_file, "weight_file": weight_file}
+    outputs = Outputs([outfile], inputs=inputs, overwrite=overwrite)
     elmo = ELMo.from_pretrained((options_file, weight_file), vocab_file=vocab_file)
     if elmo.options.max_word_length is None:
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
     words = Vocabulary(vocab_file).words
     encoder = EncodedWords(elmo.network, elmo.word_ids)
-    with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
+    with outputs.temporaries() as (temporary,), writing_hdf5(temporary) as file:
         shape = (len(words), elmo.options.lstm.projection_dim)
         embedding = file.create_dataset("embedding", shape, np.float32)
         for start in range(0, len(words), _WORDS_AT_ONCE):
@@ -62,6 +70,7 @@ def dump_bilm_embeddings(
     outfile: PathLike,
     *,
     precision: str = "float32",
+    overwrite: bool = True,
 ) -> None:
     """Write all layers of each sentence of a text file; each sentence is computed alone.
 
@@ -74,16 +83,20 @@ def dump_bilm_embeddings(
         outfile: the HDF5 file to write. Dataset str(0-based line number): float32 (n_layers + 1,
             words, 2 * projection_dim); an empty line has no words.
         precision: "float32", or "bfloat16" for matrix products in bfloat16.
+        overwrite: False raises an error if `outfile` exists.
 
     Raises:
         FileNotFoundError: a file does not exist.
-        InputError: a file is not valid.
+        InputError: a file is not valid, or `outfile` is one of the inputs.
     """
+    inputs = {"vocab_file": vocab_file, "dataset_file": dataset_file,
+              "options_file": options_file, "weight_file": weight_file}  # fmt: skip
+    outputs = Outputs([outfile], inputs=inputs, overwrite=overwrite)
     Vocabulary(vocab_file)  # checked, though characters need none
     elmo = ELMo.from_pretrained(
         (options_file, weight_file), vocab_file=vocab_file, precision=precision
     )
     sentences = (line.split() for line in read_text(dataset_file))
-    with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
+    with outputs.temporaries() as (temporary,), writing_hdf5(temporary) as file:
         for number, layers in enumerate(elmo.corpus.layers(sentences)):
             file.create_dataset(str(number), data=layers)

@@ -20,7 +20,7 @@ from bilm.core.errors import InputError, one_of, require, shown
 from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
 from bilm.files.reading import PathLike, require_file
-from bilm.files.writing import atomic_write, require_place
+from bilm.files.writing import Outputs
 from bilm.vectors import vector_files
 from bilm.vectors.arrow import import_pyarrow, require_row, write_parquet
 from bilm.vectors.job_folder import JobFolder, check_output
@@ -127,16 +127,12 @@ class EmbeddingJob:
         self.kind = self.format or ("jsonl" if self.is_stream else by_ending)
         self.wanted = Wanted.of(self.layers, self.pooling, self.dtype)
         self._check_arguments()
-        inputs = {"text file": self.text} if self.is_file else {}
-        inputs |= {} if self.ids is None else {"file of ids": self.ids}
-        for what, path in inputs.items():
-            require_file(path, what)
-            if not self.is_stream and os.path.exists(self.out) and os.path.samefile(path, self.out):
-                raise InputError(
-                    f"{str(self.out)!r} is an input of this job ({what}): name another output."
-                )
+        inputs = {"text": self.text} if self.is_file else {}
+        inputs |= {} if self.ids is None else {"ids": self.ids}
+        for argument, path in inputs.items():
+            require_file(path, f"{argument} file")
         if not self.is_stream:
-            require_place(self.out)
+            Outputs([], updated=[self.out], inputs=inputs)
             self.is_complete = check_output(self.out, resume=self.resume, force=self.force)
         if self.kind == "parquet":
             import_pyarrow()
@@ -223,7 +219,7 @@ class EmbeddingJob:
                 for found in encode(n_left, n_tokens, pieces.new_array):
                     pieces.add(*found)
                 pieces.save()
-                with folder.finishing(), atomic_write(self.out) as temporary:
+                with folder.result() as temporary:
                     self._write(temporary, pieces, settings)
         n_repeated, n_empty = left_out["repeated"], left_out["empty"]
         return EmbeddedFile(pieces.n_sentences, n_left, n_repeated, n_empty)

@@ -1,7 +1,8 @@
 """The folder OUT.partial, which keeps the finished pieces of an unfinished job.
 
     lock                held by the process that works here
-    job.json            record: program, format, settings; only the same job is resumed
+    job.json            record: program, format, settings (only the same job is resumed), the
+                        identity of an earlier OUT that it may replace, and of its result
     pieces-XXXXXXXX/    finished pieces; XXXXXXXX is a checksum of the settings, so that a worker
                         of an earlier job cannot write here
 
@@ -25,10 +26,10 @@ from typing import Any
 from bilm.core.errors import InputError, differences
 from bilm.files.locks import locked
 from bilm.files.reading import PathLike, require_path
-from bilm.files.writing import overwritten, write_json
+from bilm.files.writing import Outputs, overwritten, write_json
 
 _LOCK, _RECORD = "lock", "job.json"
-_OURS: dict[str, Any] = {"program": "bilm embed", "format": 1}
+_OURS: dict[str, Any] = {"program": "bilm embed", "format": 2}
 _MOST_DIFFERENCES = 6  # in a message
 
 
@@ -68,7 +69,9 @@ class JobFolder:
         _require_free(self.out, self._folder, found, resume=resume, force=force)
         if found is None or force:
             # The record comes first, so a program killed here leaves a folder that counts as ours.
-            self._save_record(settings=settings, replaces=force, finished=False)
+            self._save_record(
+                settings=settings, replaces=_identity(self.out) if force else None, result=None
+            )
             self._remove_folders()
         else:
             listed = differences(found["settings"], settings, "there", "now")
@@ -79,8 +82,8 @@ class JobFolder:
                     "--force."
                 )
             self._record = found
-        is_done = self._record["finished"] and not os.path.isdir(self.pieces_folder)
-        self.is_over = is_done and _is_taken(self.out)  # unless OUT was moved away since
+        # Unless OUT was moved away or replaced since.
+        self.is_over = _is_taken(self.out) and _identity(self.out) == self._record["result"]
         if not self.is_over:
             os.makedirs(self.pieces_folder, exist_ok=True)
 
@@ -89,18 +92,28 @@ class JobFolder:
         write_json(os.path.join(self._folder, _RECORD), self._record)
 
     @contextlib.contextmanager
-    def finishing(self) -> Iterator[None]:
-        """Wrap the block that renames the result to OUT; then remove the folder."""
-        _require_free(self.out, self._folder, self._record, resume=True, force=False)
-        self._save_record(finished=True)
-        yield
+    def result(self) -> Iterator[str]:
+        """Yield a temporary name for the result; then rename it to OUT and remove the folder."""
+        with self._outputs().temporaries() as (temporary,):
+            yield temporary
+            self._save_record(result=_identity(temporary))
         self._remove()
 
     def rename_pieces(self) -> None:
-        """Rename the folder of pieces to OUT; an earlier OUT is moved away and removed."""
+        """Rename the folder of pieces to OUT and remove the folder; an earlier OUT is moved away
+        and removed."""
+        self._outputs()
+        self._save_record(result=_identity(self.pieces_folder))
         if _is_taken(self.out):
             os.replace(self.out, self._removed())
         os.replace(self.pieces_folder, self.out)
+        self._remove()
+
+    def _outputs(self) -> Outputs:
+        """OUT, which may exist now only if it may be replaced."""
+        _require_free(self.out, self._folder, self._record, resume=True, force=False)
+        is_folder = os.path.isdir(self.out)
+        return Outputs([] if is_folder else [self.out], overwrite=_is_taken(self.out))
 
     def _remove(self) -> None:
         """Remove the pieces, then the record; the folder follows when its lock is released."""
@@ -113,7 +126,7 @@ class JobFolder:
             os.replace(os.path.join(self._folder, path), self._removed())
         for path in glob.glob("removed-*", root_dir=self._folder):
             shutil.rmtree(os.path.join(self._folder, path))
-        for path in glob.glob(f".{_RECORD}.*", root_dir=self._folder):  # of a killed `write_json`
+        for path in glob.glob(f".*.{_RECORD}", root_dir=self._folder):  # of a killed `write_json`
             os.remove(os.path.join(self._folder, path))
 
     def _removed(self) -> str:
@@ -158,8 +171,8 @@ def _require_free(
         raise InputError(
             f"{folder} was left by an interrupted job: --resume continues it, --force starts over."
         )
-    may_replace = force or (record is not None and (record["replaces"] or record["finished"]))
-    if may_replace or not _is_taken(out):
+    replaceable = [] if record is None else [record["replaces"], record["result"]]
+    if force or not _is_taken(out) or _identity(out) in replaceable:
         return
     if record is None:
         raise overwritten(out, allowed_by="--force")
@@ -178,6 +191,14 @@ def _is_taken(out: str) -> bool:
     """Whether the name exists; an empty folder does not count."""
     is_empty = os.path.isdir(out) and not os.path.islink(out) and not os.listdir(out)
     return os.path.lexists(out) and not is_empty
+
+
+def _identity(path: str) -> list[int] | None:
+    """Numbers that tell a file or folder from one that is put at its path later."""
+    if not os.path.lexists(path):
+        return None
+    stat = os.stat(path)
+    return [stat.st_ino, stat.st_size, stat.st_mtime_ns]
 
 
 @contextlib.contextmanager
@@ -202,7 +223,7 @@ def _read_record(folder: str) -> dict[str, Any] | None:
             record = json.loads(path.read_bytes())
             if all(record.get(name) == value for name, value in _OURS.items()):
                 return record
-        elif all(name == _LOCK or name.startswith(f".{_RECORD}.") for name in os.listdir(folder)):
+        elif all(name == _LOCK or name.endswith(f".tmp.{_RECORD}") for name in os.listdir(folder)):
             return None
     raise InputError(
         f"{folder} is not a folder of an interrupted job of bilm embed, so it is neither used nor "

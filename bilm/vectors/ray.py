@@ -143,8 +143,7 @@ def embed(
         for name in os.listdir(folder.pieces_folder):
             if not _PART.fullmatch(name):  # a temporary file
                 os.remove(os.path.join(folder.pieces_folder, name))
-        with folder.finishing():
-            folder.rename_pieces()
+        folder.rename_pieces()
     return EmbeddedFolder(n_sentences, len(ranges), len(ranges) - len(missing))
 
 
