@@ -78,6 +78,24 @@ def test_output_is_compressed_as_its_name_says(folder, ending):
     assert Path(f"out.txt{ending}").read_bytes() == first
 
 
+def test_sequences_and_treebanks_have_tokens(folder, capsys):
+    """FASTA and CoNLL-U under any name need no language."""
+    Path("p.txt").write_text(">P1 a protein\nMKV\nla\n>P2\nMW*\n", "utf-8")
+    Path("t.txt").write_text(
+        "".join(f"{n}\t{w}\t_\tX\t_\t_\t0\t_\t_\t_\n" for n, w in ((1, "dr."), (2, "Ik")))
+        + "\n", "utf-8",
+    )  # fmt: skip
+    assert main(["tokenize", "p.txt", "p.out"]) == 0
+    assert Path("p.out").read_text("utf-8") == "M K V L A\nM W *\n"
+    assert read_record(["p.out"]) == "xx residues 1"
+    printed = capsys.readouterr()
+    assert "protein sequences (1 file)" in printed.out and "1 stops (*)" in printed.err
+    assert main(["tokenize", "t.txt", "t.out"]) == 0
+    assert Path("t.out").read_text("utf-8") == "dr. Ik\n"
+    assert "tokenizer    CoNLL-U\n" in capsys.readouterr().out
+    assert "--language" in usage_error(["tokenize", "p.txt", "wrapped.txt", "out"], capsys)
+
+
 def test_standard_input_to_standard_output(folder, capsys, monkeypatch):
     text = io.TextIOWrapper(io.BytesIO("हिन्दी में। क्या?\n".encode()))
     monkeypatch.setattr(sys, "stdin", text)

@@ -1,15 +1,16 @@
 """Tokenise raw text: one sentence per line, tokens separated by spaces.
 
-IN is UTF-8 text (plain, .gz, .xz); quote globs or not. The text is normalised to NFC,
-and nothing but white space is dropped. OUT is compressed if its name ends in .gz or .xz. The
-tokenizer's name is kept in OUT.tokenizer.json and later in the model, so that `bilm embed` can warn
-about text that was tokenised differently. OUT appears when it is complete; if interrupted, the
-command starts again from the beginning. With - as IN and as OUT, text goes from standard input to
-standard output.
+IN is UTF-8 text, maybe compressed; quote globs or not. The text is normalised to NFC, and nothing
+but white space is dropped. The sequences of FASTA become sentences of residues, and CoNLL-U keeps
+its tokens; both are recognised. OUT is compressed if its name ends in .gz or .xz. The tokenizer's
+name is kept in OUT.tokenizer.json and later in the model, so that `bilm embed` can warn about text
+that was tokenised differently. OUT appears when it is complete; if interrupted, the command starts
+again from the beginning. With - as IN and as OUT, text goes from standard input to standard output.
 
   bilm tokenize novel.txt novel.tokens.txt --language en
   bilm tokenize 'news/*.txt.gz' news.tokens.txt.gz --language zh
   bilm tokenize news.txt news.characters.txt --language zh --method characters
+  bilm tokenize proteins.fasta proteins.txt
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import argparse
 import shlex
 import sys
 from collections import Counter
+from typing import NoReturn
 
 from bilm.cli import flags
 from bilm.cli.text_command import STANDARD
+from bilm.files.reading import CONLLU, FASTA, PLAIN, find_all_files, open_text
 from bilm.progress import ProgressDisplay
 from bilm.terminal import count
 
@@ -28,6 +31,8 @@ _MEANING = {
     "sentence": "one sentence each",
     "paragraph": "one paragraph each",
     "wrapped": "parts of paragraphs",
+    FASTA: "protein sequences",
+    CONLLU: "CoNLL-U, whose tokens stay as they are",
 }
 
 
@@ -35,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"files IN ...": "raw text: files or globs", "out OUT": "file to write"})
     language = (
         "language of the text, as its ISO code: en, zh, de, hi ...; xx is any language with spaces "
-        "between words"
+        "between words; not needed for FASTA and CoNLL-U"
     )
-    flags.add(parser, {"--language CODE": language}, required=True)
+    flags.add(parser, {"--language CODE": language})
     flags.add(
         parser,
         {
@@ -59,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if STANDARD in (*args.files, args.out):
         return _run_standard(args)
+    if args.language is None:
+        for path in find_all_files(args.files):
+            with open_text(path) as text:
+                if text.kind == PLAIN:
+                    _require_language(args, path)
     from bilm.data.processes import n_processors
     from bilm.data.tokenized_text import record_beside, tokenize_files
 
@@ -84,6 +94,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _require_language(args: argparse.Namespace, name: str) -> NoReturn:
+    flags.usage_error(
+        args, f"--language CODE is required for {name}; xx is any language with spaces"
+    )
+
+
 def _run_standard(args: argparse.Namespace) -> int:
     from bilm.data.tokenized_text import split_text
     from bilm.data.tokenizer import Tokenizer
@@ -91,6 +107,8 @@ def _run_standard(args: argparse.Namespace) -> int:
 
     if [*args.files, args.out] != [STANDARD, STANDARD]:
         flags.usage_error(args, "- stands for both IN and OUT, or for neither")
+    if args.language is None:
+        _require_language(args, "standard input")
     tokenizer = Tokenizer(args.language, args.method)
     text = read_text(sys.stdin.buffer, "standard input")
     _, sentences = split_text(text, tokenizer, args.lines)

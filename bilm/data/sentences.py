@@ -75,10 +75,11 @@ def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
             other than residues (file and line).
     """
     with open_text(path) as text:
-        yield from _sequences(text)
+        yield from read_sequences(text)
 
 
-def _sequences(text: Text) -> Iterator[tuple[str, list[str]]]:
+def read_sequences(text: Text) -> Iterator[tuple[str, list[str]]]:
+    """`read_fasta` of an open text."""
     key: str | None = None
     residues: list[str] = []
     counts: Counter[str] = Counter()
@@ -115,7 +116,7 @@ def read_sentences(
     CoNLL-U or FASTA. `digest` is updated with the text, see `text_digest`."""
     with open_text(source, name, digest) as text:
         if text.kind == FASTA:
-            for number, (key, residues) in enumerate(_sequences(text)):
+            for number, (key, residues) in enumerate(read_sequences(text)):
                 yield Sentence(number, " ".join(residues), key)
             return
         for number, sentence in enumerate(text.sentences()):

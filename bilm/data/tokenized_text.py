@@ -18,11 +18,16 @@ from typing import NamedTuple
 from bilm.core.errors import TEXT, InputError, integer, one_of, require, shown
 from bilm.data.prefetch import windows
 from bilm.data.processes import map_in_order
+from bilm.data.sentences import is_fasta, read_sequences
 from bilm.data.tokenizer import ANY_LANGUAGE, Tokenizer, ends_sentence, is_unspaced
 from bilm.files.reading import (
+    CONLLU,
+    FASTA,
+    PLAIN,
     TOKENIZER_FILE,
     PathLike,
     ShowStage,
+    Text,
     find_all_files,
     plain_start,
     quiet,
@@ -52,7 +57,7 @@ _FEW_ENDS, _FEW_CAPITALS, _FEW_INNER_ENDS, _SOME_INNER_ENDS = 0.4, 0.5, 0.2, 0.0
 
 class TokenizedText(NamedTuple):
     """Numbers of sentences and tokens of a tokenised text, the kind of lines of each source file
-    (one of `LINES`), and the tokenizer's name."""
+    (one of `LINES`, or FASTA or CONLLU of `bilm.files.reading`), and the tokenizer's name."""
 
     n_sentences: int
     n_tokens: int
@@ -82,7 +87,7 @@ def tokenize(
 def tokenize_files(
     patterns: PathLike | Iterable[PathLike],
     out: PathLike,
-    language: str = ANY_LANGUAGE,
+    language: str | None = None,
     *,
     method: str | None = None,
     lines: str | None = None,
@@ -96,9 +101,11 @@ def tokenize_files(
     does not grow with the text.
 
     Args:
-        patterns: a glob, or several: UTF-8 text, plain, .gz or .xz; read in the order of names.
+        patterns: a glob, or several: UTF-8 text, maybe compressed; read in the order of names.
+            Of FASTA, each sequence is a sentence and each residue a token; of CoNLL-U, the tokens
+            stay as they are.
         out: the file to write, compressed if its name ends in .gz or .xz.
-        language, method: as for `Tokenizer`.
+        language, method: as for `Tokenizer`; None: "residues" for FASTA, otherwise "xx".
         lines: as for `tokenize`; None: detected from the first 2,000 lines of each file.
         jobs: number of processes, for more than a megabyte of text. They are spawned, so with more
             than one, a program must run its main code under `if __name__ == "__main__":`.
@@ -110,18 +117,22 @@ def tokenize_files(
         InputError: as for `Tokenizer`; a file is not UTF-8 (file and line), damaged or would be
             overwritten; the text is empty.
     """
-    tokenizer = Tokenizer(language, method)
     require(integer(), jobs=jobs)
     files = find_all_files(patterns)
+    if language is None and method is None and all(map(is_fasta, files)):
+        method = "residues"
+    tokenizer = Tokenizer(language or ANY_LANGUAGE, method)
     jobs = min(jobs, -(-size_of(files) // _BYTES_PER_JOB))
     kinds: dict[str, str] = {}
 
     def blocks() -> Iterator[_Block]:
-        for path, text in read_files(files, "tokenising", progress):
-            kinds[path], paragraphs = read_paragraphs(text, tokenizer, lines)
-            has_sentences = kinds[path] != "sentence"
-            for block, _ in windows(paragraphs, len, _BLOCK_CHARACTERS):
-                yield _Block(block, language, tokenizer.method, has_sentences)
+        for text, sentences in read_files(files, "tokenising", progress, _sentences):
+            kind, paragraphs = text.kind, sentences
+            if kind == PLAIN:
+                kind, paragraphs = read_paragraphs(sentences, tokenizer, lines)
+            kinds[text.name] = kind
+            for block, _ in windows(filter(None, paragraphs), len, _BLOCK_CHARACTERS):
+                yield _Block(block, tokenizer.language, tokenizer.method, kind)
 
     n_sentences = n_tokens = 0
     outputs = Outputs([out, record_beside(out)], inputs={"patterns": files}, overwrite=overwrite)
@@ -139,18 +150,25 @@ def tokenize_files(
                 n_tokens += n
         if not n_sentences:
             raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no text.")
-        sizes = {os.path.basename(out): os.path.getsize(temporary)}
-        write_record(record, tokenizer.name, sizes)
-    return TokenizedText(n_sentences, n_tokens, kinds, tokenizer.name)
+        name = CONLLU if {*kinds.values()} == {CONLLU} else tokenizer.name
+        write_record(record, name, {os.path.basename(out): os.path.getsize(temporary)})
+    return TokenizedText(n_sentences, n_tokens, kinds, name)
+
+
+def _sentences(text: Text) -> Iterable[str]:
+    """The lines of plain text, and the sentences of FASTA and CoNLL-U, as tokens with spaces."""
+    if text.kind == FASTA:
+        return (" ".join(residues) for _, residues in read_sequences(text))
+    return text.sentences()
 
 
 class _Block(NamedTuple):
-    """Paragraphs and their tokenizer; without `has_sentences` each is one sentence."""
+    """Paragraphs, their kind (one of `LINES`, FASTA or CONLLU), and their tokenizer."""
 
     paragraphs: list[str]
     language: str
     method: str
-    has_sentences: bool
+    kind: str
 
 
 _tokenizer = functools.lru_cache(1)(Tokenizer)  # of a process
@@ -158,8 +176,11 @@ _tokenizer = functools.lru_cache(1)(Tokenizer)  # of a process
 
 def _tokenize_block(block: _Block) -> tuple[bytes, int, int]:
     """Lines of tokens, and the numbers of lines and tokens."""
-    tokenizer = _tokenizer(block.language, block.method)
-    sentences = list(_split(block.paragraphs, tokenizer, block.has_sentences))
+    if block.kind in (FASTA, CONLLU):
+        sentences = [sentence.split() for sentence in block.paragraphs]
+    else:
+        tokenizer = _tokenizer(block.language, block.method)
+        sentences = list(_split(block.paragraphs, tokenizer, block.kind))
     text = "".join(f"{' '.join(sentence)}\n" for sentence in sentences)
     return text.encode(), len(sentences), sum(map(len, sentences))
 
@@ -170,7 +191,7 @@ def split_text(
     """The kind of lines (see `tokenize`), and an iterator over the sentences' tokens, which reads
     lines as needed."""
     lines, paragraphs = read_paragraphs(text, tokenizer, lines)
-    return lines, _split(paragraphs, tokenizer, lines != "sentence")
+    return lines, _split(paragraphs, tokenizer, lines)
 
 
 def read_paragraphs(
@@ -186,11 +207,9 @@ def read_paragraphs(
     return lines, _joined(text) if lines == "wrapped" else filter(None, text)
 
 
-def _split(
-    paragraphs: Iterable[str], tokenizer: Tokenizer, has_sentences: bool
-) -> Iterator[list[str]]:
+def _split(paragraphs: Iterable[str], tokenizer: Tokenizer, lines: str) -> Iterator[list[str]]:
     for paragraph in paragraphs:
-        sentences = tokenizer.sentences(paragraph) if has_sentences else [paragraph]
+        sentences = [paragraph] if lines == "sentence" else tokenizer.sentences(paragraph)
         yield from map(tokenizer.tokens, sentences)
 
 

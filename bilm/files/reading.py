@@ -395,22 +395,25 @@ def read_text(
 
 
 def read_files(
-    files: Iterable[str], doing: str, progress: ShowStage
-) -> Iterator[tuple[str, Iterator[str]]]:
-    """Pairs of a text file and its sentences (see `read_text`), which must be read before the next
-    file; `doing` names the stage in progress reports."""
+    files: Iterable[str],
+    doing: str,
+    progress: ShowStage,
+    read: Callable[[Text], Iterable[str]] = Text.sentences,
+) -> Iterator[tuple[Text, Iterator[str]]]:
+    """Pairs of a text and its sentences, which must be read before the next text; `doing` names the
+    stage in progress reports."""
     files = list(files)
     before, total = 0, size_of(files)
 
     def sentences(text: Text) -> Iterator[str]:
-        for number, sentence in enumerate(text.sentences()):
+        for number, sentence in enumerate(read(text)):
             if number % 256 == 0:
                 progress(Stage(doing, before + text.bytes_read(), total))
             yield sentence
 
     for path in files:
         with open_text(path) as text:
-            yield path, sentences(text)
+            yield text, sentences(text)
         before += os.path.getsize(path)
     progress(Stage(doing, total, total))
 
