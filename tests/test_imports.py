@@ -236,11 +236,7 @@ def test_public_names_are_where_they_always_were():
 
 TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 # Names from named tuples, Keras and the original program.
-# The last two are from TensorBoard's projector, which has no public reader.
-NOT_PRIVATE = {
-    "_replace", "_asdict", "_keras_mask", "_get_batch", "_read_tensor_tsv_file",
-    "_rel_to_abs_asset_path",
-}  # fmt: skip
+NOT_PRIVATE = {"_replace", "_asdict", "_keras_mask", "_get_batch"}
 
 
 def is_private(name):

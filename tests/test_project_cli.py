@@ -42,17 +42,6 @@ def test_a_picture_of_a_file_of_occurrences(place, capsys):
     assert "layer 2" not in svg and "river" not in svg
 
 
-def test_a_folder_for_the_projector(place, capsys):
-    arguments = ["project", "--occurrences", "bank.npz", "--out", "vectors/"]
-    assert main([*arguments, "--layer", "top"]) == 0
-    assert capsys.readouterr().out == "vectors/\n"
-    names = {"layer-2.tsv", "metadata.tsv", "projector_config.pbtxt"}
-    assert {path.name for path in Path("vectors").iterdir()} == names
-    assert "vectors/' would be overwritten: --force" in input_error(arguments, capsys)
-    assert main([*arguments, "--force"]) == 0
-    assert Path("vectors/layer-0.tsv").exists()
-
-
 def test_words_of_a_text_with_a_model(place, capsys, trained):
     assert main(["dump", "--save_dir", trained[1], "--model_dir", "elmo"]) == 0
     Path("text.txt").write_text("the cat sees a dog\na dog sees the cat\n" * 3, encoding="utf-8")

@@ -1,5 +1,4 @@
-"""Pictures of occurrences: a PNG or SVG by matplotlib, a page to explore in a browser, or a folder
-for TensorBoard's Embedding Projector.
+"""Pictures of occurrences: a PNG or SVG by matplotlib, or a page to explore in a browser.
 
 The neighbours on a page are computed from the original vectors, not from the two dimensions.
 """
@@ -11,8 +10,6 @@ import math
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +18,10 @@ from bilm.analysis.clusters import Clusters, typical_occurrences
 from bilm.analysis.occurrences import Occurrences, indices_by_name
 from bilm.analysis.page import resource, write_page
 from bilm.analysis.probe_charts import new_figure, save_picture
-from bilm.analysis.projection import Projection, layer_numbers
+from bilm.analysis.projection import Projection
 from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
-from bilm.files.writing import Outputs
 from bilm.terminal import printable
 
 ENDINGS = (".html", ".png", ".svg")
@@ -45,17 +41,6 @@ _TOKENS = 40  # shown on each side of the word
 _EXTENT = 1000  # page coordinates are integers from 0 to this
 _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces and control characters
 _PURPOSE = "A picture of occurrences"
-
-CONFIG_FILE = "projector_config.pbtxt"
-# A protocol buffer in text form.
-_ENTRY = """embeddings {{
-  tensor_name: "{name}"
-  tensor_shape: {rows}
-  tensor_shape: {dim}
-  tensor_path: "{name}.tsv"
-  metadata_path: "metadata.tsv"
-}}
-"""
 
 
 class Kinds(NamedTuple):
@@ -288,45 +273,3 @@ def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
             for cosine, k in same_word:
                 near[number] += [int(own[k]), round(100 * cosine)]
     return near
-
-
-# The folder for TensorBoard
-
-
-def write_projector(
-    folder: PathLike,
-    occurrences: Occurrences,
-    *,
-    layers: Sequence[int | str] | None = None,
-    replace: bool = False,
-) -> None:
-    """Write a folder for `tensorboard --logdir FOLDER`; other files in it are kept.
-
-    The files are the vectors of each of `layers` (numbers or "top"; None for all), one line per
-    occurrence; metadata.tsv with the word, label, cluster and sentence of each occurrence; and
-    projector_config.pbtxt, which lists these files and is written last. `replace` overwrites these
-    files, if projector_config.pbtxt exists.
-    """
-    numbers = layer_numbers(occurrences, range(occurrences.n_layers) if layers is None else layers)
-    columns: dict[str, Sequence[str] | None] = {
-        "word": [occurrences.word(k) for k in range(len(occurrences))],
-        "label": occurrences.labels,
-        "cluster": occurrences.clusters,
-        "line": [occurrences.in_context(k, 12) for k in range(len(occurrences))],
-    }
-    given = {name: values for name, values in columns.items() if values}
-    rows = [[*given], *zip(*given.values(), strict=True)]
-    table = "".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
-    names = [CONFIG_FILE, "metadata.tsv", *(f"layer-{number}.tsv" for number in numbers)]
-    paths = [os.path.join(folder, name) for name in names]
-    overwrite = replace and os.path.isfile(paths[0])
-    outputs = Outputs(paths, overwrite=overwrite, folders=[folder])
-    with outputs.temporaries() as temporaries:
-        config, metadata, *files = map(Path, temporaries)
-        entries = ""
-        for number, file in zip(numbers, files, strict=True):
-            vectors, name = occurrences.layer(number), f"layer-{number}"
-            entries += _ENTRY.format(name=name, rows=len(vectors), dim=vectors.shape[1])
-            np.savetxt(file, vectors, fmt="%.6g", delimiter="\t")
-        metadata.write_bytes(table.encode("utf-8", "backslashreplace"))
-        config.write_text(entries, encoding="utf-8")

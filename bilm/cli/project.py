@@ -8,7 +8,6 @@ of --out sets the format:
   .html    one page that works offline: typical sentences of each cluster, a search, and for each
            dot its sentence and nearest neighbours
   .png     a picture; .svg for a scalable one
-  FOLDER/  a folder for TensorBoard's Embedding Projector
 
 Requires scikit-learn for pictures, and matplotlib for .png and .svg.
 
@@ -16,19 +15,16 @@ Requires scikit-learn for pictures, and matplotlib for .png and .svg.
   bilm project --occurrences bank.npz --out bank.html
   bilm project bank spring --model elmo --text "text/*.txt" --method tsne --out both.png
   bilm project --labels labelled.tsv --model elmo --layer top --out senses.svg
-  bilm project bank --model elmo --text text.txt --out bank-vectors/
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from functools import partial
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
 from bilm.extras import import_extra
-from bilm.files.writing import Outputs, overwritten
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note
 
@@ -41,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_command.add_occurrences(parser)
     flags.add(parser, {"--labels FILE": word_command.LABELS})
     group = parser.add_argument_group("picture")
-    out = "picture to write: .html, .png or .svg; or a folder, with / at its end"
-    flags.add(group, {"--out FILE": out}, required=True)
+    flags.add(group, {"--out FILE": "picture to write: .html, .png or .svg"}, required=True)
     flags.add(
         group,
         {
@@ -62,7 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    is_folder = args.out.endswith(("/", os.sep)) or os.path.isdir(args.out)
     if args.method != "tsne" and args.perplexity is not None:
         flags.usage_error(args, "--perplexity requires --method tsne")
     if args.text is not None and args.colour == "label":
@@ -71,31 +65,16 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "--labels replaces --text and WORD")
     if not args.words and args.labels is None and (args.text is not None or not args.occurrences):
         flags.usage_error(args, "name at least one WORD")
-    outputs = _outputs(args, is_folder)
-    occurrences = word_command.load_occurrences(args, word_command.distinct(args, args.words))
-    layers = None if args.layer is None else [args.layer]
-    if is_folder:
-        analysis.write_projector(args.out, occurrences, layers=layers, replace=args.force)
-    else:
-        with outputs.temporaries() as (temporary,):
-            _draw(args, occurrences, layers, temporary)
-    print(args.out)
-    return 0
-
-
-def _outputs(args: argparse.Namespace, is_folder: bool) -> Outputs:
-    """Check --out and the required packages before the work."""
-    from bilm.analysis.pictures import CONFIG_FILE
-
-    if is_folder:
-        if os.path.exists(os.path.join(args.out, CONFIG_FILE)) and not args.force:
-            raise overwritten(args.out, allowed_by="--force")
-        return Outputs([])
     is_page = analysis.picture_ending(args.out) == ".html"
     outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
         import_extra(module, "bilm project")
-    return outputs
+    occurrences = word_command.load_occurrences(args, word_command.distinct(args, args.words))
+    layers = None if args.layer is None else [args.layer]
+    with outputs.temporaries() as (temporary,):
+        _draw(args, occurrences, layers, temporary)
+    print(args.out)
+    return 0
 
 
 def _draw(
