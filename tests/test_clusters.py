@@ -57,6 +57,17 @@ def test_what_has_no_groups_is_one():
     assert 0 < max(clusters.silhouettes.values()) < 0.25
 
 
+@pytest.mark.parametrize("scales", [[1] * 40, [1 / (k + 1) for k in range(40)], [9, 1, 1, 1]])
+def test_a_gaussian_cloud_has_no_clusters_of_any_shape(scales):
+    """Clusters of a long cloud have silhouettes far above 0.25."""
+    rng = np.random.default_rng(3)
+    for n in (60, 300):
+        vectors = rng.normal(size=(n, len(scales))) * scales + 5
+        places = np.array([(k, 0) for k in range(n)])
+        text = Occurrences([("bank",)] * n, places, vectors[:, np.newaxis].astype(np.float32))
+        assert cluster_occurrences(text).sizes == [n]
+
+
 def test_the_number_of_groups_can_be_given():
     occurrences, of = clouds((30, 25, 20))
     clusters = cluster_occurrences(occurrences, layer=1, n_clusters=3)

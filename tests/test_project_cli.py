@@ -74,7 +74,8 @@ def test_a_large_page_is_said_to_be_slow(place, capsys, monkeypatch):
 
 def test_clusters_of_senses_are_drawn(place, capsys):
     two_senses(labels=False).save("bank.npz")
-    arguments = ["senses", "bank", "--occurrences", "bank.npz", "--clusters", "2", "--out", "b.tsv"]
+    arguments = ["senses", "bank", "--occurrences", "bank.npz", "--clusters", "2", "--out", "b.tsv",
+                 "--layer", "1"]  # fmt: skip
     assert main(arguments) == 0
     occurrences = Occurrences.load("bank.npz")
     names = [line.partition("\t")[0] for line in Path("b.tsv").read_text("utf-8").splitlines()]

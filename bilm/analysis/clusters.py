@@ -6,7 +6,7 @@ The occurrences in a cluster have similar vectors; a cluster need not be a word 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from bilm.use.predictor import Predictor, Substitutes
 
 _PURPOSE = "Clustering occurrences"
-_LAYER = 1
+_LAYER = "top"  # the best layer for senses of nouns
 _MIN_SILHOUETTE = 0.25
 _NEARLY = 0.9  # fewer clusters are preferred at this proportion of the highest silhouette
 _COMPONENTS = 10
 _MIN_SIZE = 5  # mean occurrences per cluster
+# Gaussian clouds that clusters are compared with, and the number of points of each, at most.
+_CLOUDS = 4
+_CLOUD_SIZE = 200
+_DEVIATIONS = 3.0  # by which a silhouette must exceed those of the clouds
 _STARTS = 5  # k-means runs; the best one is kept
 _TYPICAL = 20  # occurrences per cluster whose substitutes are computed
 _SUBSTITUTES = 500  # per occurrence
@@ -93,11 +97,12 @@ def cluster_occurrences(
     """Cluster occurrences, usually of one word, by k-means on a layer.
 
     The vectors are centred, scaled to length 1 and reduced to their ten principal components, so
-    that silhouettes are comparable between models of any size. `n_clusters` None takes the smallest
-    number from 2 to `max_clusters`, with five occurrences per cluster on average, whose mean
-    silhouette (Rousseeuw 1987; by the cosine) is at least 0.9 times the highest. It is 1 if all
-    silhouettes are below 0.25: by Kaufman and Rousseeuw (1990, "Finding groups in data", chapter
-    2), there is then no substantial structure. Random directions have 0.15.
+    that silhouettes are comparable between models of any size. `n_clusters` None tries the numbers
+    from 2 to `max_clusters`, with five occurrences per cluster on average. A number counts if its
+    mean silhouette (Rousseeuw 1987; by the cosine) is at least 0.25 (Kaufman and Rousseeuw 1990,
+    "Finding groups in data", chapter 2) and the clusters are clearer than those that k-means finds
+    in Gaussian clouds with the covariance of the vectors, which have none. The smallest such number
+    within 0.9 times the highest silhouette is taken; 1 if there is none.
 
     Raises:
         InputError: `occurrences` is empty, or has fewer different vectors than `n_clusters`.
@@ -118,14 +123,45 @@ def cluster_occurrences(
         return Clusters.of_points(points, _k_means(points, n_clusters, seed))
     most = min(max_clusters, n_different, len(points) // _MIN_SIZE)
     tried = {k: _k_means(points, k, seed) for k in range(2, most + 1)}
-    metrics = import_extra("sklearn.metrics", _PURPOSE)
-    silhouettes = {
-        k: float(metrics.silhouette_score(points, of, metric="cosine")) for k, of in tried.items()
-    }
-    enough = max(_MIN_SILHOUETTE, _NEARLY * max(silhouettes.values(), default=0.0))
+    silhouettes = {k: _silhouette(points, of, "cosine") for k, of in tried.items()}
+    is_clear = _beyond_cloud(occurrences.layer(layer), tried, seed)
+    clear = {k: x for k, x in silhouettes.items() if x >= _MIN_SILHOUETTE and is_clear[k]}
+    enough = _NEARLY * max(clear.values(), default=0.0)
     one = np.zeros(len(points), np.int64)
-    chosen = next((tried[k] for k, value in silhouettes.items() if value >= enough), one)
+    chosen = next((tried[k] for k, value in clear.items() if value >= enough), one)
     return Clusters.of_points(points, chosen, silhouettes)
+
+
+def _silhouette(points: np.ndarray, clusters: np.ndarray, metric: str) -> float:
+    metrics = import_extra("sklearn.metrics", _PURPOSE)
+    return float(metrics.silhouette_score(points, clusters, metric=metric))
+
+
+def _beyond_cloud(
+    vectors: np.ndarray, tried: Mapping[int, np.ndarray], seed: int
+) -> dict[int, bool]:
+    """Whether each number of clusters of vectors (n, dim) is clearer than in Gaussian clouds.
+
+    Distances are compared before scaling to length 1, which splits any long cloud in two.
+    """
+    if not tried:
+        return {}
+    centred = (vectors - vectors.mean(axis=0)).astype(np.float64)
+    _, deviations, axes = np.linalg.svd(centred, full_matrices=False)
+    points = centred @ axes[:_COMPONENTS].T
+    deviations /= np.sqrt(len(points))
+    rng = np.random.default_rng(seed)
+    values = []
+    for _ in range(_CLOUDS):
+        # The axes of a cloud are its principal components.
+        cloud = rng.normal(size=(min(len(points), _CLOUD_SIZE), len(deviations))) * deviations
+        directions, cloud = unit(cloud)[:, :_COMPONENTS], cloud[:, :_COMPONENTS]
+        found = [_silhouette(cloud, _k_means(directions, k, seed), "euclidean") for k in tried]
+        values.append(found)
+    spread = float(np.std(values, axis=0, ddof=1).mean())
+    bounds = np.mean(values, axis=0) + _DEVIATIONS * spread
+    own = [_silhouette(points, of, "euclidean") for of in tried.values()]
+    return dict(zip(tried, own > bounds, strict=True))
 
 
 # Typical occurrences and words

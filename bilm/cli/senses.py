@@ -6,11 +6,12 @@ training folder), typical words are substitutes that are likelier in this cluste
 others; otherwise they are words that occur more often nearby. bank+banks is one target with two
 forms: its occurrences are those of both.
 
-Clustering is by k-means. Without --clusters, the number of clusters is the smallest from 2 to
---max_clusters whose mean silhouette is at least 0.9 times the highest, or 1 if all are below 0.25.
-The occurrences in a cluster have similar vectors: they may share a sense, a part of speech or a
-capital letter. With --labels, it also prints the agreement of clusters and labels: ARI (0 by
-chance, 1 if identical) and V-measure.
+Clustering is by k-means. Without --clusters, numbers from 2 to --max_clusters are tried. A number
+counts if its mean silhouette is at least 0.25 and its clusters are clearer than those of Gaussian
+clouds with the same covariance, which have none. The smallest such number within 0.9 times the
+highest silhouette is taken, or 1 if there is none. The occurrences in a cluster have similar
+vectors: they may share a sense, a part of speech or a capital letter. With --labels, it also prints
+the agreement of clusters and labels: ARI (0 by chance, 1 if identical) and V-measure.
 
 --occurrences also saves the clusters, and `bilm project --occurrences` draws them.
 
@@ -42,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text_command.add_elmo(parser)
     word_command.add_occurrences(parser)
     group = parser.add_argument_group("clusters")
-    layer = "layer number, top or average (default: 1)"
-    word_command.add_layer(group, layer, "top", "average", default=1)
+    layer = "layer number, top or average (default: top)"
+    word_command.add_layer(group, layer, "top", "average", default="top")
     flags.add(
         group,
         {
