@@ -19,7 +19,7 @@ from bilm.data import (
 )
 from tests.compare import assert_same_checkpoint
 from tests.small_corpora import random_shards, small_vocabulary, write_shards
-from tests.small_runs import ROWS, STEPS, Batches, small_options, train
+from tests.small_runs import Batches, small_options, train
 
 pytestmark = pytest.mark.eager
 
@@ -41,14 +41,6 @@ class ShortForward(ShortSentences, LMDataset):
 
 class ShortBoth(ShortSentences, BidirectionalLMDataset):
     pass
-
-
-class Uppermost(LMDataset):
-    """Replaces every word in the batches by the last word of the vocabulary."""
-
-    def iter_batches(self, batch_size, num_steps):
-        for batch in super().iter_batches(batch_size, num_steps):
-            yield batch | {"token_ids": np.full_like(batch["token_ids"], self.vocab.size - 1)}
 
 
 @pytest.fixture
@@ -175,70 +167,15 @@ def test_a_vocabulary_without_unk_is_refused_for_training(tmp_path):
                 kind(pattern, vocab)
 
 
-# Which method is used
+@pytest.mark.parametrize("name", ["iter_batches", "iter_distinct", "iter_sentence_batches"])
+def test_a_subclass_overrides_its_sentences_only(name):
+    with pytest.raises(InputError, match=f"Own must override get_sentence, .* got {name}"):
+        type("Own", (BidirectionalLMDataset,), {name: lambda self: None})
 
 
-class Base:
-    def iter_distinct(self):
-        pass
-
-    def iter_batches(self):
-        pass
-
-
-class OwnBatches(Base):
-    def iter_batches(self):
-        pass
-
-
-class OwnBoth(Base):
-    def iter_batches(self):
-        pass
-
-    def iter_distinct(self):
-        pass
-
-
-class OwnDistinct(OwnBatches):
-    def iter_distinct(self):
-        pass
-
-
-class Wrapper:
-    def __init__(self, data):
-        self._data = data
-
-    def __getattr__(self, name):
-        return getattr(self._data, name)
-
-
-class OwnWrapper(Wrapper):
-    def iter_batches(self):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (Base(), "iter_distinct"),
-        (OwnBatches(), "iter_batches"),
-        (OwnBoth(), "iter_distinct"),
-        (OwnDistinct(), "iter_distinct"),
-        (Wrapper(Base()), "iter_distinct"),
-        (OwnWrapper(Base()), "iter_batches"),
-    ],
-)
-def test_the_most_derived_method_decides(data, expected):
-    assert deciding_method(data, "iter_distinct", "iter_batches") == expected
-
-
-def test_a_method_of_the_object_itself_decides():
-    data = Base()
-    data.iter_batches = lambda: None
+def test_an_object_is_read_by_the_first_method_that_it_has():
+    data = Batches([])
     assert deciding_method(data, "iter_distinct", "iter_batches") == "iter_batches"
-
-
-def test_an_object_that_gives_nothing():
     with pytest.raises(InputError, match=r"an object with iter_batches, got list\."):
         deciding_method([], "iter_distinct", "iter_batches")
 
@@ -276,14 +213,6 @@ def test_training_takes_the_sentences_of_a_subclass(corpus, short_corpus, tmp_pa
     assert own.train_perplexity != pytest.approx(all_of_it.train_perplexity, rel=1e-4)
 
 
-def test_training_takes_the_batches_of_a_subclass(corpus, tmp_path):
-    options = small_options(n_epochs=2)
-    data = open_data(Uppermost, corpus.folder)
-    batches = list(itertools.islice(data.iter_batches(ROWS, STEPS), 4))
-    own = train(options, data, tmp_path / "own")
-    assert_same_training(own, train(options, Batches(batches), tmp_path / "alone"))
-
-
 def test_text_of_a_subclass_begins_anew_when_training_is_resumed(corpus, tmp_path, caplog):
     options = small_options(n_epochs=1)
     first = train(options, open_data(ShortForward, corpus.folder), tmp_path / "first")
@@ -312,13 +241,3 @@ def test_evaluation_takes_the_text_of_a_subclass(corpus, short_corpus, tmp_path,
     own, alone = score(ShortForward, corpus.folder), score(LMDataset, short_corpus)
     assert own.n_predictions == alone.n_predictions
     np.testing.assert_allclose(own, alone, rtol=1e-6)
-    changed, plain = score(Uppermost, corpus.folder), score(LMDataset, corpus.folder)
-    assert abs(changed / plain - 1) > 1e-3
-
-
-def test_sentences_of_changed_batches_cannot_be_told_apart(corpus, tmp_path):
-    options = small_options(n_epochs=1)
-    checkpoint = train(options, open_data(LMDataset, corpus.folder), tmp_path).checkpoint
-    data = open_data(Uppermost, corpus.folder, "heldout.txt", test=True)
-    with pytest.raises(InputError, match="needs a data set with iter_sentence_batches"):
-        bilm.test(options, checkpoint, data, 2, per_sentence=True)

@@ -4,8 +4,8 @@ The inputs are the characters of every word, inside or outside the vocabulary; a
 vocabulary is `<UNK>`. Both directions cut the same sentences at the same inputs, so the text is
 read once.
 
-For other sources of text, write a subclass that overrides `get_sentence` (all batches consist of
-its sentences) or `iter_batches`, or any class with `iter_batches`.
+For other sources of text, write a subclass that overrides `get_sentence`, whose sentences all
+batches consist of, or any class with the original's `iter_batches`.
 
 Source: Peters et al. (2018), section 3.1; rows are filled as in the original program (`batch.py`).
 """
@@ -34,29 +34,25 @@ _SORTED_AT_ONCE = 1 << 16
 
 
 def deciding_method(data: Any, *names: str) -> str:
-    """The method to read a data set with, of several that return the same text.
-
-    It is the method defined in the most derived class, so that a subclass may override
-    `iter_batches` only; within a class, the first of `names`.
+    """The method to read a data set with: the first of `names` that it has.
 
     Raises:
         InputError: `data` has none of the methods.
     """
-    homes = [getattr(data, "__dict__", {}), *map(vars, type(data).__mro__)]
-    found = [name for home in homes for name in names if name in home]
-    found += [name for name in names if hasattr(data, name)]  # from __getattr__
-    if not found:
+    found = next((name for name in names if hasattr(data, name)), None)
+    if found is None:
         raise InputError(
             f"The data must be a data set of bilm.data, or an object with {names[-1]}, got "
             f"{type(data).__name__}."
         )
-    return found[0]
+    return found
 
 
 class LMDataset:
     """A corpus in one direction.
 
-    Every iteration starts at the beginning of the corpus, independently of other iterations.
+    Every iteration starts at the beginning of the corpus, independently of other iterations. A
+    subclass may override `get_sentence`, from which all other methods take their sentences.
 
     Args:
         filepattern: a glob; the files that it matches are the shards, read one at a time. One
@@ -82,6 +78,14 @@ class LMDataset:
     """
 
     _bidirectional = False
+
+    def __init_subclass__(cls) -> None:
+        made_of_sentences = {"iter_batches", "iter_distinct", "iter_sentence_batches"}
+        if overridden := sorted(made_of_sentences & vars(cls).keys()):
+            raise InputError(
+                f"{cls.__name__} must override get_sentence, of which all batches are made, got "
+                f"{overridden[0]}."
+            )
 
     def __init__(
         self,
@@ -121,7 +125,7 @@ class LMDataset:
 
         Returns:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
-            sentences. None for a subclass with other sentences or batches.
+            sentences. None for a subclass with other sentences.
         """
         if not self._is_its_corpus():
             return None
@@ -146,8 +150,7 @@ class LMDataset:
 
     def _is_its_corpus(self) -> bool:
         """Whether the sentences come from the files, and not from a subclass."""
-        own = ("get_sentence", "iter_batches", "iter_distinct")
-        return all(getattr(type(self), name) is getattr(LMDataset, name) for name in own)
+        return type(self).get_sentence is LMDataset.get_sentence
 
     def unknown_share(self, max_tokens: int | None = 1_000_000) -> float | None:
         """Proportion of tokens outside the vocabulary; None if `word_counts` is None."""
@@ -285,6 +288,6 @@ class BidirectionalLMDataset(LMDataset):
         if name in ("_data_forward", "_data_reverse"):
             raise InputError(
                 f"{type(self).__name__}: {name} must not be set, because both directions read the "
-                "same sentences: override get_sentence or iter_batches."
+                "same sentences: override get_sentence."
             )
         super().__setattr__(name, value)

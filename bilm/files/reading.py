@@ -69,9 +69,20 @@ def find_files(pattern: PathLike) -> list[str]:
     pattern = require_path(pattern, "a pattern of files")
     files = matching_files(pattern)
     if not files:
-        hint = " It is not a regular file." if os.path.exists(pattern) else ""
-        raise FileNotFoundError(f"No file matches {pattern!r}.{hint}")
+        raise FileNotFoundError(f"No file matches {pattern!r}.{_hint(pattern)}")
     return files
+
+
+def _hint(pattern: str) -> str:
+    """What is wrong with a pattern that matches no file, if that can be seen."""
+    prefix = pattern
+    if os.path.isdir(pattern):
+        folder = os.path.join(pattern, "")
+        prefix = f"{folder}train-" if glob.glob(f"{glob.escape(folder)}train-*") else folder
+    elif os.path.exists(pattern):
+        return " It is not a regular file."
+    is_start = bool(pattern) and bool(glob.glob(f"{glob.escape(prefix)}*"))
+    return f" Write a pattern of files: '{prefix}*'." if is_start else ""
 
 
 def matching_files(pattern: str) -> list[str]:
