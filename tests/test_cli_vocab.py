@@ -42,6 +42,13 @@ def test_vocab_writes_and_reports(folder, capsys):
     assert "counting 2/2 kB" in captured.err
 
 
+def test_vocab_counts_the_words_that_are_cut(folder, capsys):
+    Path("long.txt").write_text(f"{'ა' * 17} {'ბ' * 16} {'გ' * 17} {'გ' * 17}\n", "utf-8")
+    assert main(["vocab", "long.txt", "--out", "v.txt"]) == 0
+    error = capsys.readouterr().err
+    assert "2 types (75.00% of the tokens)" in error and "max_characters_per_token" in error
+
+
 def test_vocab_never_overwrites_silently(folder, capsys):
     for name in ("v.txt", "c.tsv"):
         Path(name).write_text("mine", "utf-8")

@@ -61,12 +61,21 @@ def test_a_file_with_brackets_in_its_name_is_found(tmp_path):
 
 @pytest.mark.parametrize(
     ("pattern", "hint"),
-    [("nothing-*.txt", ""), ("", " It is not a regular"), ("pipe", " It is not a regular file.")],
+    [
+        ("nothing-*.txt", ""),
+        ("", " It is not a regular file."),
+        ("pipe", " It is not a regular file."),
+        ("shards/", " Name files by a pattern: '{}/shards/train-*'."),
+        ("shards/held", " Name files by a pattern: '{}/shards/held*'."),
+    ],
 )
 def test_a_pattern_that_matches_no_file(tmp_path, pattern, hint):
     os.mkfifo(tmp_path / "pipe")
-    pattern = str(tmp_path / pattern)
-    message = f"No file matches {pattern!r}.{hint}"
+    (tmp_path / "shards").mkdir()
+    for name in ("train-00.txt", "heldout-00.txt"):
+        write(tmp_path / "shards" / name, "x")
+    pattern = os.path.join(tmp_path, pattern)
+    message = f"No file matches {pattern!r}.{hint.format(tmp_path)}"
     with pytest.raises(FileNotFoundError, match=re.escape(message)):
         find_files(pattern)
 

@@ -156,6 +156,15 @@ def test_all_words_when_more_are_asked_for(small):
     np.testing.assert_allclose(np.exp(place.log_probabilities).sum(), 1, 1e-5)
 
 
+def test_lines_without_a_word_are_never_likely(small, tmp_path):
+    made, _ = small
+    lines = ["of" if word == "the" else word.replace("and", "") for word in VOCABULARY]
+    shutil.copytree(made.folder, tmp_path / "run")
+    (tmp_path / "run" / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (place,) = Predictor.from_pretrained(tmp_path / "run").substitutes(["a ___ of"], n=100)[0]
+    assert sorted(place.words) == sorted({*WORDS} - {"the", "and"})
+
+
 def test_batches_change_nothing(small):
     """Results do not depend on batching or on how a long sentence is split."""
     made, predictor = small

@@ -47,6 +47,13 @@ def test_last_id_of_a_token_that_occurs_twice(write):
     assert vocab.id_to_word(3) == "a"
 
 
+def test_lines_without_a_word(write):
+    """Blank lines, and all but the last line of a repeated token."""
+    vocab = Vocabulary(write("<S>", "a", "", "</S>", "<UNK>", "a", "b", " "))
+    assert vocab.has_word.tolist() == [True, False, False, True, True, True, True, False]
+    assert vocab.known_ids(["a", "", "b"]).tolist() == [5, -1, 6]
+
+
 def test_unusual_line_separators_do_not_end_a_line(write):
     vocab = Vocabulary(write("<S>", "</S>", "<UNK>", "a\u2028b", "c"))
     assert vocab.word_to_id("c") == 4

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags
 from bilm.cli.run_folder import open_corpus
-from bilm.core.options import Options
+from bilm.core.options import MOST_CHARACTERS, Options
 from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines, read_text
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
@@ -66,6 +66,7 @@ def run_training(
 ) -> int:
     """Train into --save_dir, showing progress, and print where the model is; `checkpoint` is where
     to resume, None for a new model."""
+    from bilm.data.encoding import is_cut
     from bilm.data.untokenized import warn_if_untokenized
     from bilm.files.checkpoints import holds_checkpoint
     from bilm.training import train
@@ -87,6 +88,12 @@ def run_training(
     for flag, text in texts.items():
         unknown = text.unknown_share()
         note(f"--{flag}: {unknown:.1%} of the tokens are outside the vocabulary")
+    length = options.max_word_length or MOST_CHARACTERS
+    if n_cut := sum(is_cut(word, length) for word in vocabulary.words):
+        note(
+            f"{count(n_cut, 'word')} of the vocabulary of more than {length - 2} bytes will be "
+            f"cut: max_characters_per_token is {length} in the options."
+        )
     note("reading the corpus and compiling the model ...")
     with ProgressDisplay() as display:
         show = training_display(display, options.sample_softmax)

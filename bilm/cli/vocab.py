@@ -14,6 +14,7 @@ import argparse
 
 from bilm.cli import flags
 from bilm.progress import ProgressDisplay
+from bilm.terminal import count, note
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.data.counting import build_vocabulary
+    from bilm.data.counting import MAX_CHARACTERS, build_vocabulary
     from bilm.data.processes import n_processors
 
     flags.outputs(args, out=args.out, counts=args.counts)
@@ -53,4 +54,10 @@ def run(args: argparse.Namespace) -> int:
     print(f"types       {report.n_types:,}")
     print(f"words kept  {report.n_words:,} (and 3 special tokens)")
     print(f"coverage    {100 * report.coverage:.2f} % of the tokens")
+    if report.n_cut_types:
+        note(
+            f"{count(report.n_cut_types, 'type')} ({report.n_cut_tokens / report.n_tokens:.2%} of "
+            f"the tokens) of more than {MAX_CHARACTERS - 2} bytes will be cut, unless "
+            f"max_characters_per_token is more than {MAX_CHARACTERS} in the options of the model."
+        )
     return 0

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from bilm.core.errors import InputError, integer, require, require_at_least
-from bilm.data.encoding import BOS, EOS, UNK
+from bilm.core.options import CharCNNOptions
+from bilm.data.encoding import BOS, EOS, UNK, is_cut
 from bilm.data.processes import map_in_order
 from bilm.data.text_ranges import Span, cut, read_span
 from bilm.data.untokenized import warn_if_untokenized
@@ -27,6 +28,8 @@ from bilm.files.writing import Outputs, atomic_write
 logger = logging.getLogger(__name__)
 
 _SPECIAL = (BOS, EOS, UNK)
+MAX_CHARACTERS = CharCNNOptions.max_characters_per_token
+"""The default length of a word in bytes, with the marks of its begin and end."""
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
 _MOST_BYTES = 1 << 24  # that a process counts at once
 
@@ -123,12 +126,15 @@ def _write_lines(path: str, lines: Iterable[str]) -> None:
 
 class VocabularyReport(NamedTuple):
     """Numbers of tokens, types (distinct tokens), words of the vocabulary without the three special
-    tokens, and tokens that are in the vocabulary."""
+    tokens, tokens that are in the vocabulary, and types and tokens that a model with the default
+    `max_characters_per_token` cuts."""
 
     n_tokens: int
     n_types: int
     n_words: int
     n_covered: int
+    n_cut_types: int = 0
+    n_cut_tokens: int = 0
 
     @property
     def size(self) -> int:
@@ -178,7 +184,8 @@ def build_vocabulary(
         for path in temporaries[1:]:
             _write_lines(path, (f"{word}\t{count}" for word, count in ranked))
     n_covered = sum(counts[word] for word in words)
-    return VocabularyReport(counts.total(), len(counts), len(words), n_covered)
+    cut = [n for word, n in counts.items() if is_cut(word, MAX_CHARACTERS)]
+    return VocabularyReport(counts.total(), len(counts), len(words), n_covered, len(cut), sum(cut))
 
 
 def _count(

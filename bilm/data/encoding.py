@@ -99,6 +99,11 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
     return rows
 
 
+def is_cut(word: str, max_word_length: int) -> bool:
+    """Whether a word has more bytes than `encode_words` keeps."""
+    return len(word.encode("utf-8", "ignore")) > max_word_length - 2
+
+
 def as_bytes(rows: Sequence[str]) -> np.ndarray:
     """Tokens without line ends as UTF-8 bytes, one per line: uint8."""
     return np.frombuffer("\n".join(rows).encode("utf-8"), np.uint8)

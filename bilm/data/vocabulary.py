@@ -34,14 +34,16 @@ class Vocabulary:
     """The words of a vocabulary file and their ids.
 
     Args:
-        filename: one token per line, UTF-8, plain or .gz or .xz. White space around a token is
-            ignored. A blank line takes an id, but never matches a token. `<S>` and `</S>` are
-            required, on any line; `<UNK>` for training and for words outside the vocabulary.
+        filename: one token per line, UTF-8, may be compressed. White space around a token is
+            ignored. Every line takes an id, but a blank line has no word, and if a token is
+            repeated, its last line has it (see `has_word`). `<S>` and `</S>` are required, on any
+            line; `<UNK>` for training and for words outside the vocabulary.
         validate_file: also raise an error for repeated tokens, blank lines, and tokens with white
             space.
+        words: the lines, instead of a file; `filename` then names their origin in messages.
 
     Attributes:
-        words: the words by their ids.
+        words: the lines by their ids.
         source: the file or other origin of the words, for messages.
 
     Raises:
@@ -49,25 +51,37 @@ class Vocabulary:
         InputError: it is empty, not UTF-8, lacks `<S>` or `</S>`, or did not pass validation.
     """
 
-    def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
-        if validate_file:
-            _validate(filename)
-        lines = map(str.strip, read_lines(filename))
-        self._set_words([word for word in lines if word != NOT_A_TOKEN], filename)
-
-    def _set_words(self, words: list[str], source: PathLike) -> None:
-        self.words = words
-        self.source = source
+    def __init__(
+        self,
+        filename: PathLike,
+        validate_file: bool = False,
+        *,
+        words: Iterable[str] | None = None,
+    ) -> None:
+        if words is None:
+            if validate_file:
+                _validate(filename)
+            words = [word for word in map(str.strip, read_lines(filename)) if word != NOT_A_TOKEN]
+        self.words = list(words)
+        self.source = filename
         # If a token is repeated, its last id wins, as in the original.
-        self._word_to_id = {word: number for number, word in enumerate(words)}
-        if not words:
-            raise InputError(f"{source}: the vocabulary is empty.")
+        self._word_to_id = {word: number for number, word in enumerate(self.words) if word}
+        if not self.words:
+            raise InputError(f"{filename}: the vocabulary is empty.")
         missing = [word for word in (BOS, EOS) if word not in self._word_to_id]
         if missing:
             raise InputError(
-                f"{source}: the vocabulary lacks {', '.join(missing)}; "
+                f"{filename}: the vocabulary lacks {', '.join(missing)}; "
                 f"each of {BOS} and {EOS} must be on a line of its own."
             )
+
+    @functools.cached_property
+    def has_word(self) -> np.ndarray:
+        """Whether each id has a word: bool (size,). Not the ids of blank lines, and of a token that
+        is repeated on a later line."""
+        has_word = np.zeros(self.size, np.bool_)
+        has_word[list(self._word_to_id.values())] = True
+        return has_word
 
     @property
     def bos(self) -> int:
@@ -149,7 +163,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     """A vocabulary that also returns the character ids of words, inside or outside it.
 
     Args:
-        filename, validate_file: as for `Vocabulary`.
+        filename, validate_file, words: as for `Vocabulary`.
         max_word_length: characters per word, including the two marks around it, >= 3; longer words
             are cut.
 
@@ -160,11 +174,16 @@ class UnicodeCharsVocabulary(Vocabulary):
     bow_char, eow_char, pad_char = BOW_CHAR, EOW_CHAR, PAD_CHAR
 
     def __init__(
-        self, filename: PathLike, max_word_length: int, validate_file: bool = False
+        self,
+        filename: PathLike,
+        max_word_length: int,
+        validate_file: bool = False,
+        *,
+        words: Iterable[str] | None = None,
     ) -> None:
         require(WORD_LENGTH, max_word_length=max_word_length)
         self.max_word_length = max_word_length
-        super().__init__(filename, validate_file)
+        super().__init__(filename, validate_file, words=words)
 
     @property
     def bos_chars(self) -> np.ndarray:
@@ -197,8 +216,7 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
-    """The vocabulary of a model: with characters if `max_word_length` is given. Blank lines and
-    repeated tokens are allowed: a model needs the ids that it was trained with."""
+    """The vocabulary of a model: with characters if `max_word_length` is given."""
     if max_word_length is None:
         return Vocabulary(vocab_file)
     return UnicodeCharsVocabulary(vocab_file, max_word_length)
@@ -210,12 +228,8 @@ def vocab_of_words(
     """The vocabulary of words in the order of their ids, whose origin is `source`; see
     `load_vocab`."""
     if max_word_length is None:
-        vocabulary = Vocabulary.__new__(Vocabulary)
-    else:
-        vocabulary = UnicodeCharsVocabulary.__new__(UnicodeCharsVocabulary)
-        vocabulary.max_word_length = max_word_length
-    vocabulary._set_words(list(words), source)
-    return vocabulary
+        return Vocabulary(source, words=words)
+    return UnicodeCharsVocabulary(source, max_word_length, words=words)
 
 
 def vocabulary_of(

@@ -74,15 +74,13 @@ def find_files(pattern: PathLike) -> list[str]:
 
 
 def _hint(pattern: str) -> str:
-    """What is wrong with a pattern that matches no file, if that can be seen."""
-    prefix = pattern
-    if os.path.isdir(pattern):
-        folder = os.path.join(pattern, "")
-        prefix = f"{folder}train-" if glob.glob(f"{glob.escape(folder)}train-*") else folder
-    elif os.path.exists(pattern):
-        return " It is not a regular file."
-    is_start = bool(pattern) and bool(glob.glob(f"{glob.escape(prefix)}*"))
-    return f" Write a pattern of files: '{prefix}*'." if is_start else ""
+    """What is wrong with a pattern that matches no file, as far as can be seen."""
+    folder = os.path.join(pattern, "")
+    starts = [f"{folder}train-", folder] if os.path.isdir(pattern) else [pattern]
+    for start in filter(None, starts):
+        if matching_files(f"{glob.escape(start)}*"):
+            return f" Name files by a pattern: '{start}*'."
+    return " It is not a regular file." if os.path.exists(pattern) else ""
 
 
 def matching_files(pattern: str) -> list[str]:

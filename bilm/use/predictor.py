@@ -306,9 +306,10 @@ class Predictor:
         bias = len(directions) * self._model.softmax.b.value.numpy()
         ids = np.arange(vocabulary.size)
         bias -= prior * np.log(np.log1p(1 / (ids + 1)) / np.log(vocabulary.size + 1))  # log-uniform
-        special = list({vocabulary.bos, vocabulary.eos, vocabulary.unk})
-        bias[special] = NEVER
-        return _Distribution(directions, bias, int(min(n, vocabulary.size - len(special))))
+        is_word = vocabulary.has_word.copy()
+        is_word[[vocabulary.bos, vocabulary.eos, vocabulary.unk]] = False
+        bias[~is_word] = NEVER
+        return _Distribution(directions, bias, int(min(n, is_word.sum())))
 
     def _by_window(
         self,
