@@ -9,6 +9,7 @@ do not wait for TensorFlow.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ import wrapt
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bilm.core.errors import InputError
+    from bilm.core.errors import InputError, TrainingError
     from bilm.core.options import Options, preset
     from bilm.core.scalar_mix import ScalarMix, weight_layers
     from bilm.data import (
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
         Tokenizer,
         UnicodeCharsVocabulary,
         Vocabulary,
+        build_vocabulary,
         load_vocab,
+        shard_corpus,
         tokenize,
+        tokenize_files,
     )
     from bilm.data.sentences import read_fasta
+    from bilm.files.named_models import published_models
     from bilm.model import (
         BidirectionalLanguageModel,
         ELMoEmbedding,
@@ -40,11 +45,12 @@ if TYPE_CHECKING:
     )
     from bilm.training import (
         LanguageModel,
+        Perplexity,
         dump_weights,
         load_options_latest_checkpoint,
-        test,
         train,
     )
+    from bilm.training import test as test
     from bilm.use.elmo import ELMo, Pretrained
     from bilm.use.predictor import Predictor
     from bilm.use.saved_model import export_saved_model
@@ -55,11 +61,13 @@ if TYPE_CHECKING:
 # The public names, by the module that defines them.
 _PUBLIC = {
     "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher Tokenizer "
-    "UnicodeCharsVocabulary Vocabulary load_vocab tokenize",
+    "UnicodeCharsVocabulary Vocabulary build_vocabulary load_vocab shard_corpus tokenize "
+    "tokenize_files",
     "use.elmo": "ELMo Pretrained",
     "data.sentences": "read_fasta",
     "vectors.embedding": "embed_file",
-    "core.errors": "InputError",
+    "core.errors": "InputError TrainingError",
+    "files.named_models": "published_models",
     "core.scalar_mix": "ScalarMix weight_layers",
     "use.text_layers": "CharacterIds WordIds",
     "model": "BidirectionalLanguageModel ELMoEmbedding dump_bilm_embeddings dump_token_embeddings",
@@ -67,7 +75,7 @@ _PUBLIC = {
     "use.predictor": "Predictor",
     "use.saved_model": "export_saved_model",
     "vectors.tables": "TableEmbedder",
-    "training": "LanguageModel dump_weights load_options_latest_checkpoint test train",
+    "training": "LanguageModel Perplexity dump_weights load_options_latest_checkpoint test train",
 }
 _HOME = {name: part for part, names in _PUBLIC.items() for name in names.split()}
 
@@ -76,20 +84,24 @@ _KERAS_LAYERS = (
     "BidirectionalLanguageModel", "CharacterIds", "ELMoEmbedding", "ScalarMix", "WordIds",
 )  # fmt: skip
 
+# `test` is left out, because a star import would hide it among a user's own tests.
 __all__ = [
     "Batcher", "BidirectionalLMDataset", "BidirectionalLanguageModel", "CharacterIds", "ELMo",
-    "ELMoEmbedding", "InputError", "LMDataset", "LanguageModel", "Options",
+    "ELMoEmbedding", "InputError", "LMDataset", "LanguageModel", "Options", "Perplexity",
     "Predictor", "Pretrained", "ScalarMix", "TableEmbedder", "TokenBatcher", "Tokenizer",
-    "UnicodeCharsVocabulary", "Vocabulary", "WordIds", "dump_bilm_embeddings",
-    "dump_token_embeddings", "dump_weights", "embed_file", "export_saved_model",
-    "load_options_latest_checkpoint", "load_vocab", "preset", "read_fasta", "test", "tokenize",
-    "train", "weight_layers",
+    "TrainingError", "UnicodeCharsVocabulary", "Vocabulary", "WordIds", "build_vocabulary",
+    "dump_bilm_embeddings", "dump_token_embeddings", "dump_weights", "embed_file",
+    "export_saved_model", "load_options_latest_checkpoint", "load_vocab", "preset",
+    "published_models", "read_fasta", "shard_corpus", "tokenize", "tokenize_files", "train",
+    "weight_layers",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"bilm.{_HOME[name]}"), name)
+    if not name.startswith("_") and importlib.util.find_spec(f"bilm.{name}"):
+        return importlib.import_module(f"bilm.{name}")
     raise AttributeError(f"module 'bilm' has no attribute {name!r}")
 
 

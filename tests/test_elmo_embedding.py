@@ -19,6 +19,7 @@ from bilm import (
     ELMo,
     ELMoEmbedding,
     InputError,
+    ScalarMix,
     TokenBatcher,
     dump_token_embeddings,
 )
@@ -441,7 +442,7 @@ def test_a_model_of_keras_exports_with_its_words(tmp_path, words):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"layers": "all"}, "layers must be 'mix', 'average', 'top', a number, or one weight"),
+        ({"layers": "all"}, "layers must be a mix or one layer"),
         ({"layers": "top", "l2_coef": 0.1}, "l2_coef and do_layer_norm require layers='mix'"),
     ],
 )
@@ -463,3 +464,31 @@ def test_files_that_are_refused(characters, words, cached):
         ELMoEmbedding.from_pretrained(
             characters.folder, embedding_weight_file=cache, vocab_file=words.vocab_file
         )
+
+
+def test_boundaries_and_groups_of_ids(characters):
+    elmo = ELMo.from_pretrained(characters.folder)
+    layer = ELMoEmbedding.from_pretrained(characters.folder, layers="sum", boundaries=True)
+    wanted, mask = elmo.encode(TOKENS, "sum", boundaries=True, output="padded")
+    found = layer(TOKENS)
+    close(found, wanted)
+    np.testing.assert_array_equal(found._keras_mask, mask)
+    copy = ELMoEmbedding.from_config(layer.get_config())
+    copy.set_weights(layer.get_weights())
+    close(copy(TOKENS), wanted)
+    # AllenNLP's ids (batch, n, time, characters)
+    ids = Batcher(None, 50).batch_sentences([*TOKENS, []])[: len(TOKENS) // 2 * 2]
+    groups = ids.reshape(2, -1, *ids.shape[1:])
+    close(layer(groups), np.reshape(layer(ids), (*groups.shape[:3], elmo.dim)))
+    assert layer(groups)._keras_mask.shape == groups.shape[:3]
+    inputs = keras.Input((None, None, 50), dtype="int32")
+    assert layer(inputs).shape == (None, None, None, elmo.dim)
+
+
+def test_a_mix_that_is_given(characters):
+    """The layer's own mix starts with its values and settings."""
+    mix = ScalarMix(weights=[0.5, -1, 2], gamma=3, l2_coef=0.5)
+    layer = ELMoEmbedding.from_pretrained(characters.folder, layers=mix)
+    wanted, _ = ELMo.from_pretrained(characters.folder).encode(TOKENS, mix, output="padded")
+    close(layer(TOKENS), wanted)
+    assert layer.mix is not mix and layer.get_config()["l2_coef"] == 0.5

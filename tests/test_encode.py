@@ -339,6 +339,22 @@ def test_a_long_sentence_with_one_direction_and_no_projection(tmp_path):
         close(pooled, all_layers(options, weights, [sentence])[0].max(axis=1))
 
 
+@pytest.mark.parametrize("kind", ["as_published", "one_direction"])
+def test_vectors_of_the_boundaries(tmp_path, kind):
+    """With the vectors of <S> and </S>; the last sentence is computed in chunks."""
+    elmo, options, weights = small_chunks(tmp_path, kind)
+    sentences = [*TOKENS, long_sentence(43)]
+    found = elmo.encode(sentences, "all", boundaries=True)
+    for actual, sentence in zip(found, sentences, strict=True):
+        wanted = oracle.embed(weights, options, oracle.character_ids([sentence], 50))
+        assert actual.shape[1] == len(sentence) + 2
+        close(actual, wanted.with_boundaries[0])
+    padded = elmo.encode(TEXT, boundaries=True, output="padded")
+    assert padded.mask.sum(axis=1).tolist() == [8, 2, 4, 5, 5, 3]
+    close(elmo.encode(TEXT, "top", "mean", boundaries=True)[2], found[2][-1].mean(axis=0))
+    close(elmo.encode(sentences, "all")[0], found[0][:, 1:-1])
+
+
 # Token caches and tables of words
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "a", "cat", "."]
@@ -449,3 +465,13 @@ def test_a_model_of_words(tmp_path):
     expected = oracle.embed(made.weights, made.options, ids).lm_embeddings
     close(vectors[0], expected[0])
     close(vectors[1], expected[1, :, :1])
+
+
+def test_an_unknown_word_does_not_spoil_later_calls(tmp_path):
+    """A word-level model without <UNK>."""
+    write_small_model(tmp_path, "one_direction_one_layer_words", ["<S>", "</S>"])
+    elmo = ELMo.from_pretrained(tmp_path)
+    expected = elmo.encode(["w1 w0"])[0]
+    with pytest.raises(InputError, match="sentence 1, word 2: 'unheard-of' has no vector"):
+        elmo.encode(["w0", "w0 unheard-of"])
+    np.testing.assert_array_equal(elmo.encode(["w1 w0"])[0], expected)

@@ -21,8 +21,7 @@ LINES = (
     ("files",),
     ("data",),
     ("inference",),
-    ("training",),
-    ("use",),
+    ("training", "use"),
     ("vectors",),
     ("elmo", "model"),
     ("analysis",),
@@ -206,7 +205,7 @@ def test_the_library_is_quiet():
 
 
 def test_tensorflow_is_not_loaded_before_it_is_needed():
-    modules = "bilm, bilm.data, bilm.core.options, bilm.cli"
+    modules = "bilm, bilm.data, bilm.core.options, bilm.cli, bilm.inference.layers"
     program = f"import sys, {modules}; print('tensorflow' in sys.modules or 'keras' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr
@@ -228,6 +227,7 @@ def test_public_names_are_where_they_always_were():
             assert hasattr(home, name), f"bilm.{module}.{name}"
     for name in bilm.__all__:
         assert getattr(bilm, name) is not None
+    assert "test" not in bilm.__all__ and callable(bilm.test)
     with pytest.raises(AttributeError, match="'bilm' has no attribute 'nothing'"):
         _ = bilm.nothing
 

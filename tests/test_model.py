@@ -157,6 +157,8 @@ def test_arguments_that_do_not_go_together(characters, words):
         model(*characters.files, max_batch_size=0, stateful=True)
     with pytest.raises(InputError, match="max_batch_size must be an integer from 1 to 1,048,576"):
         model(*characters.files, max_batch_size="3", stateful=True)
+    with pytest.raises(InputError, match=r"got <KerasTensor.*model\(ids\) .*get_ops"):
+        model(*characters.files, keras.Input((None, 50), dtype="int32"))
     with pytest.raises(InputError, match="n_tokens must be given without weight files"):
         model(words.files[0], None, use_character_inputs=False)
     with pytest.raises(InputError, match="precision must be 'float32' or 'bfloat16', got"):

@@ -393,7 +393,9 @@ def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):
         ):
             load(model)
     with pytest.raises(InputError, match=r"^embedding_weight_file is used by ELMo and ELMoEmbed"):
-        Predictor.from_pretrained(pair, embedding_weight_file=softmax)
+        Predictor.from_pretrained(bilm.Pretrained(pair, embedding_weight_file=softmax))
+    with pytest.raises(InputError, match="warm_up is used by ELMo and Predictor only"):
+        bilm.ELMoEmbedding.from_pretrained(bilm.Pretrained(pair, warm_up=["a"]))
     assert not caplog.messages
     turned = tmp_path / "turned.txt"
     turned.write_text("\n".join(VOCABULARY[::-1]), encoding="utf-8")
@@ -458,7 +460,11 @@ def test_arguments_that_are_wrong(small):
         ("n must be an integer >= 1, got '3'", {"n": "3"}),
         ("prior must be a finite number from 0 to 1, got 1.5", {"prior": 1.5}),
         ("prior must be a finite number from 0 to 1, got '1'", {"prior": "1"}),
-        ("places must be 'gaps' or 'all', got 'some'", {"places": "some"}),
+        ("places must be 'gaps', 'all' or a list of integers", {"places": "some"}),
+        ("places must be", {"places": iter([0])}),
+        ("places must be", {"places": [0.0]}),
+        ("places must be", {"places": [True]}),
+        ("places must be", {"places": {0}}),
         ("directions must be 'forward' or 'backward', got 'up'", {"directions": "up"}),
         ("sentence 0: a place must be >= 0 and below its 2 tokens, got 2", {"places": [2]}),
         ("sentence 0 must have a token ___, the place to fill", {}),

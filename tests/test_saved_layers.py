@@ -56,7 +56,7 @@ def test_a_model_as_it_was_saved_is_loaded(saved, name, tmp_path):
 
 @pytest.mark.parametrize("name", ["elmo", "bilm"])
 @pytest.mark.parametrize(
-    "key", ["options_file", "weight_file", "embedding_weight_file", "vocab_file", "warm_up"]
+    "key", ["options_file", "weight_file", "embedding_weight_file", "vocab_file"]
 )
 def test_a_path_in_the_configuration(saved, name, key, tmp_path):
     os.mkfifo(tmp_path / "secret")  # opening it would hang

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError
 from bilm.core.scalar_mix import ScalarMix
-from bilm.use.elmo import LayerChoice
+from bilm.inference.layers import LayerChoice
 from tests import oracle
 
 MIXES = {
@@ -130,7 +130,6 @@ def test_layers_and_masks_of_other_kinds():
     with pytest.raises(InputError, match=message):
         mix(layers[0], mask)
     for other, found in (
-        (None, "None"),
         (mask[:3], r"the shape \(3, 6\)"),
         (mask[:, :5], r"the shape \(4, 5\)"),
         (mask[0], r"the shape \(6,\)"),
@@ -145,3 +144,27 @@ def test_layers_and_masks_of_other_kinds():
             InputError, match=f"l2_coef must be a finite number from 0 to .*, got '?{l2_coef}"
         ):
             ScalarMix(3, l2_coef=l2_coef)
+
+
+def test_values_at_the_start():
+    """AllenNLP's scalar_mix_parameters, which its softmax turns into factors, and gamma."""
+    W, gamma = [0.5, -1.0, 2.0], 0.7
+    mix = ScalarMix(weights=W, gamma=gamma)
+    factors = gamma * np.exp(W) / np.exp(W).sum()
+    np.testing.assert_allclose(mix.layer_weights(3), factors, 1e-6)
+    layers = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
+    np.testing.assert_allclose(mix(layers), np.einsum("k,bktd->btd", factors, layers), 1e-4, 1e-5)
+    copy = ScalarMix.from_config(mix.get_config())
+    assert copy.n_layers == 3
+    for wrong in ([1.0, float("nan")], "a", [], [[1.0]]):
+        with pytest.raises(InputError, match="weights must be"):
+            ScalarMix(weights=wrong)
+    with pytest.raises(InputError, match="weights must be 2 finite numbers"):
+        ScalarMix(2, weights=W)
+
+
+def test_without_a_mask_all_positions_count():
+    layers = np.random.default_rng(1).normal(size=(2, 3, 4, 5)).astype(np.float32)
+    for do_layer_norm in (False, True):
+        mix = ScalarMix(3, do_layer_norm=do_layer_norm)
+        np.testing.assert_array_equal(mix(layers), mix(layers, np.ones((2, 4), bool)))

@@ -8,7 +8,6 @@ import json
 import logging
 
 import h5py
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -266,53 +265,6 @@ def test_a_long_sentence_after_a_warm_up(warm):
     np.testing.assert_allclose(first[:, :2, :forward], expected[0][..., :forward], 2e-5, 2e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("stateful", [False, True])
-def test_the_layer_after_a_warm_up(warm, stateful):
-    folder, expected = warm
-    files = folder / "elmo" / "options.json", folder / "elmo" / "weights.hdf5"
-    model = bilm.BidirectionalLanguageModel(*files, stateful=stateful)
-    batcher = bilm.Batcher(None, 50)
-    model.warm_up(batcher.batch_sentences(read_warm_up(TEXT)))
-    found = model(batcher.batch_sentences(SENTENCES))["lm_embeddings"].numpy()
-    assert_vectors([v[:, : len(s)] for v, s in zip(found, SENTENCES, strict=True)], expected)
-    if stateful:
-        again = model(batcher.batch_sentences(SENTENCES))["lm_embeddings"].numpy()
-        assert np.abs(again - found).max() > 0.001
-        model.reset_states()
-        np.testing.assert_allclose(
-            model(batcher.batch_sentences(SENTENCES))["lm_embeddings"], found, 1e-5, 1e-6
-        )
-
-
-@pytest.mark.slow
-def test_a_keras_model_is_saved_with_the_states(warm):
-    folder, expected = warm
-    text = keras.Input((), dtype="string")
-    layer = bilm.ELMoEmbedding.from_pretrained(
-        folder / "elmo", layers=1, warm_up=folder / "text.txt"
-    )
-    model = keras.Model(text, layer(text))
-    lines = tf.constant([" ".join(sentence) for sentence in SENTENCES])
-    model.save(folder / "model.keras")
-    for each in (model, keras.saving.load_model(folder / "model.keras")):
-        found = each(lines).numpy()
-        rows = [v[: len(s)] for v, s in zip(found, SENTENCES, strict=True)]
-        assert_vectors(rows, [layers[1] for layers in expected])
-
-
-@pytest.mark.slow
-def test_an_exported_model_has_the_states(warm):
-    folder, expected = warm
-    arguments = [str(folder / "elmo"), str(folder / "served")]
-    assert main(["export", *arguments, "--warm_up", str(folder / "text.txt")]) == 0
-    served = tf.saved_model.load(str(folder / "served")).signatures["default"]
-    found = served(strings=tf.constant([" ".join(sentence) for sentence in SENTENCES]))
-    top = found["lstm_outputs2"].numpy()
-    rows = [v[: len(s)] for v, s in zip(top, SENTENCES, strict=True)]
-    assert_vectors(rows, [layers[2] for layers in expected])
-
-
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory):
     kind, changes = KINDS["one_layer_tied"]
@@ -362,11 +314,6 @@ def test_files_that_warm_nothing_up(warm, tmp_path, capsys):
         ("empty", "must hold a word"), ("latin1", "line 2: not UTF-8"), ("none", "does not exist"),
     ):  # fmt: skip
         assert message in input_error([*arguments, "--warm_up", str(tmp_path / name)], capsys)
-    model = bilm.BidirectionalLanguageModel(
-        folder / "elmo" / "options.json", folder / "elmo" / "weights.hdf5"
-    )
-    with pytest.raises(InputError, match="warm_up: ids must have a sentence with a token"):
-        model.warm_up(bilm.Batcher(None, 50).batch_sentences([[], []]))
 
 
 # Comparing initial states

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bilm.core.errors import SENTENCES, WORDS, InputError, Rule, integer, require
+from bilm.core.errors import SENTENCES, WORDS, InputError, integer, require
 from bilm.data.sentences import parse_query, read_stream
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import Outputs, atomic_write
+from bilm.inference.layers import layer_number
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -428,16 +429,12 @@ class Occurrences(WordsInSentences):
         place = np.array([(0, position)], np.int64)
         return cls.encoded(elmo, Sample([tokens], place, targets=targets))
 
-    def layer_number(self, layer: Layer) -> int | None:
+    def layer_number(self, layer: Layer, *others: str) -> int:
         """The number of a layer given as a number or "top", which is not the layer that `context`
-        adds; None for "average"."""
-        if layer == "average":
-            return None
-        most = self.n_layers - 1
-        number = most - self.has_context if layer == "top" else layer
-        is_layer = Rule(f"'top', 'average' or a number from 0 to {most}", integer(0, most).holds)
-        require(is_layer, layer=number)
-        return int(number)
+        adds. Errors list `others` as further values."""
+        is_context = self.has_context and layer == self.n_layers - 1
+        n_layers = self.n_layers - (self.has_context and not is_context)
+        return layer_number(layer, n_layers, *others)
 
     @property
     def has_context(self) -> bool:
@@ -446,9 +443,8 @@ class Occurrences(WordsInSentences):
 
     def layer(self, layer: Layer) -> np.ndarray:
         """The vectors of a layer, or the mean of all layers but the context: float32 (n, dim)."""
-        number = self.layer_number(layer)
-        if number is not None:
-            return self.vectors[:, number]
+        if layer != "average":
+            return self.vectors[:, self.layer_number(layer, "average")]
         return self.vectors[:, : self.n_layers - self.has_context].mean(axis=1)
 
     def directions(self, layer: Layer = "top", of: Occurrences | None = None) -> np.ndarray:

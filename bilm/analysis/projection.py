@@ -13,7 +13,7 @@ import numpy as np
 
 from bilm.analysis.clusters import principal_components
 from bilm.analysis.occurrences import Occurrences
-from bilm.core.errors import InputError, one_of, require, shown
+from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
 
 _PERPLEXITY = 30.0
@@ -99,8 +99,4 @@ def layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) 
     """The numbers of layers given as numbers or "top"; None for all contextual layers."""
     if layers is None:
         return list(range(min(1, occurrences.n_layers - 1), occurrences.n_layers))
-    found = [occurrences.layer_number(layer) for layer in layers]
-    numbers = [number for number in found if number is not None]
-    if not numbers or len(numbers) < len(found):
-        raise InputError(f"layers must be numbers of layers or 'top', got {shown(layers)}.")
-    return numbers
+    return [occurrences.layer_number(layer) for layer in layers]

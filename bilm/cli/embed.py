@@ -38,11 +38,6 @@ from bilm.progress import ProgressDisplay
 from bilm.terminal import note, python_only_on_stderr
 
 _NAMED_LAYERS = ("all", "top", "average", "sum")
-_layers = flags.value(
-    lambda text: text if text in _NAMED_LAYERS else int(text),
-    f"must be one of {', '.join(_NAMED_LAYERS)}, or a layer's number >= 0",
-    lambda layers: isinstance(layers, str) or layers >= 0,
-)
 _LAYERS = {
     "--layers LAYERS": "all (layers, tokens, dim); or (tokens, dim): top, the average (default) or "
     "the sum of all layers, or the number of a layer; layer 0 has context-independent "
@@ -92,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text_command.add_elmo(parser)
     group = parser.add_argument_group("vectors")
     choice = group.add_mutually_exclusive_group()
-    flags.add(choice, _LAYERS, type=_layers, default="average")
+    flags.add(choice, _LAYERS, type=flags.layer_value(*_NAMED_LAYERS), default="average")
     for name in _NAMED_LAYERS[:3]:
         choice.add_argument(f"--{name}", dest="layers", action="store_const", const=name,
                             help=f"--layers {name}")  # fmt: skip

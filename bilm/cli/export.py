@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_model_argument(parser)
     flags.add(parser, {"output OUT": "folder to write"})
     flags.add(parser.add_argument_group("words"), flags.WORDS)
-    flags.add(parser, flags.WARM_UP)
     group = parser.add_argument_group("layer mix of the output `elmo` (default: the average)")
     choice = group.add_mutually_exclusive_group()
     saved = "a model that Keras saved: its trained mix (of ELMoEmbedding or weight_layers) is used"

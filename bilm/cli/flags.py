@@ -113,6 +113,15 @@ def value(
     return checked
 
 
+def layer_value(*names: str) -> Callable[[str], int | str]:
+    """A type for flags: the number of a layer, or one of some names."""
+    return value(
+        lambda text: text if text in names else int(text),
+        f"must be {', '.join(names)} or a layer number >= 0",
+        lambda layer: isinstance(layer, str) or layer >= 0,
+    )
+
+
 def whole_number(minimum: int) -> Callable[[str], int]:
     """A type for flags: integers from `minimum` to 2^63 - 1."""
     checked = value(int, f"must be an integer >= {minimum}", lambda n: n >= minimum)

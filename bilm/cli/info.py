@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
     flags.require_inputs(args)
     import_tensorflow()
+    from bilm.analysis.description import describe
     from bilm.files.model_files import open_model
-    from bilm.use.description import describe
 
     with open_model(source) as files:
         facts = describe(files)

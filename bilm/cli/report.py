@@ -77,11 +77,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
+    from bilm.analysis.description import describe
     from bilm.files.model_files import open_model
     from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
     from bilm.training import dump_weights
     from bilm.training.log import read_log
-    from bilm.use.description import describe
 
     with open_model(source) as files:
         facts = describe(files)

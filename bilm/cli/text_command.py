@@ -63,10 +63,10 @@ def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> EL
     """The model of `add_elmo`, which must have the layer --layer; `source` overrides --model."""
     elmo = pretrained(args, source).load()
     layer = getattr(args, "layer", None)
-    if isinstance(layer, int) and layer >= elmo.n_layers:
-        raise InputError(
-            f"--layer must be 0 (tokens) to {elmo.n_layers - 1} (top) for this model, got {layer}."
-        )
+    if isinstance(layer, int):
+        from bilm.inference.layers import layer_number
+
+        layer_number(layer, elmo.n_layers, name="--layer")
     return elmo
 
 

@@ -49,12 +49,7 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
 
 def add_layer(group: flags.Group, text: str, *names: str, default: int | str | None = None) -> None:
     """Add --layer with the help `text`: a layer number, or one of `names`."""
-    layer = flags.value(
-        lambda text: int(text) if text.isdecimal() else text,
-        f"must be {', '.join(['an integer >= 0', *names[:-1]])} or {names[-1]}",
-        lambda layer: isinstance(layer, int) or layer in names,
-    )
-    flags.add(group, {"--layer LAYER": text}, type=layer, default=default)
+    flags.add(group, {"--layer LAYER": text}, type=flags.layer_value(*names), default=default)
 
 
 def check_files(args: argparse.Namespace) -> None:

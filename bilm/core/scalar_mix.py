@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import InputError, integer, real, require, shown
@@ -76,32 +78,46 @@ def weight_layers(
     return {"weighted_op": weighted, "regularization_op": l2_loss, "mix": mix}
 
 
+def sum_layers(weights: Any, layers: tf.Tensor) -> tf.Tensor:
+    """The weighted sum of layers (batch, n_layers, time, dim): float32 (batch, time, dim)."""
+    # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
+    return tf.einsum("k,bktd->btd", tf.convert_to_tensor(weights), layers)
+
+
 @keras.saving.register_keras_serializable(package="bilm")
 class ScalarMix(keras.layers.Layer):
     """gamma * sum over layers k of softmax(W)_k * layer_k, with W and gamma trained.
 
     Call arguments:
         lm_embeddings: float32 (batch, n_layers, time, dim).
-        mask: bool (batch, time), False at padding.
+        mask: bool (batch, time), False at padding. None: no padding.
 
     Output: float32 (batch, time, dim), with the mask as its Keras mask. Padding is mixed as well:
     multiply by the mask where that matters.
 
     Args:
-        n_layers: layers to mix, including the token layer.
+        n_layers: layers to mix, including the token layer; by default as many as `weights`.
+        weights: initial values of W, which a softmax turns into the factors of the layers:
+            AllenNLP's `scalar_mix_parameters`. None: zeros, so all layers have the same factor.
+        gamma: initial value of gamma.
         l2_coef: adds l2_coef * sum(W ** 2) once to the losses of the model that holds the layer.
         use_top_only: gamma * top layer, without W and normalisation.
         do_layer_norm: normalise each layer first, with one mean and one variance over all
             unmasked values of the batch.
         return_regularization: return (mix, l2_coef * sum(W ** 2)) instead of the mix alone.
 
-    W starts at zeros (equal weights) and gamma at 1. Example: `ScalarMix(3)(lm_embeddings, mask)`.
+    Raises:
+        InputError: an argument has a wrong value; the inputs have a wrong shape.
+
+    Example: `ScalarMix(3)(lm_embeddings, mask)`.
     """
 
     def __init__(
         self,
-        n_layers: int,
+        n_layers: int | None = None,
         *,
+        weights: Sequence[float] | None = None,
+        gamma: float = 1.0,
         l2_coef: float | None = None,
         use_top_only: bool = False,
         do_layer_norm: bool = False,
@@ -112,7 +128,12 @@ class ScalarMix(keras.layers.Layer):
         # Independent of the global policy: W and gamma are multiplied with float32 layers.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         require_eager()
+        values = None if weights is None else _finite_weights(weights, n_layers)
+        n_layers = n_layers if values is None else len(values)
         require(integer(1, _MOST_LAYERS), n_layers=n_layers)
+        require(real(), gamma=gamma)
+        if use_top_only and values is not None:
+            raise InputError("weights must be None with use_top_only, which mixes one layer.")
         if l2_coef is not None:
             require(real(0, 3e38), l2_coef=l2_coef)
         self.supports_masking = True
@@ -126,33 +147,57 @@ class ScalarMix(keras.layers.Layer):
             self.W = self.add_weight(
                 name=f"{name}_ELMo_W",
                 shape=(n_layers,),
-                initializer="zeros",
+                initializer="zeros" if values is None else lambda shape, dtype: values,
                 # The same as `regularization`, among the losses of a Keras model.
                 regularizer=None if l2_coef is None else keras.regularizers.L2(float(l2_coef)),
             )
-        self.gamma = self.add_weight(name=f"{name}_ELMo_gamma", shape=(1,), initializer="ones")
+        start = keras.initializers.Constant(gamma)
+        self.gamma = self.add_weight(name=f"{name}_ELMo_gamma", shape=(1,), initializer=start)
         self.built = True
 
     def __call__(self, lm_embeddings: Any, mask: Any = None, *args: Any, **kwargs: Any) -> Any:
         self._check(lm_embeddings, mask)  # here: Keras would add to an error raised in `call`
-        return super().__call__(lm_embeddings, mask, *args, **kwargs)
+        masks = () if mask is None else (mask,)  # Keras adds its own to None
+        return super().__call__(lm_embeddings, *masks, *args, **kwargs)
 
-    def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> Any:
+    def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor | None = None) -> Any:
         mixed = self.mixed(lm_embeddings, mask)
-        mixed._keras_mask = mask
+        if mask is not None:
+            mixed._keras_mask = mask
         return (mixed, self.regularization()) if self.return_regularization else mixed
 
-    def mixed(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    @property
+    def normalises(self) -> bool:
+        """Whether a token's vector depends on the other tokens, through layer normalisation."""
+        return self.do_layer_norm and self.W is not None
+
+    def layer_weights(self, n_layers: int) -> np.ndarray:
+        """The factors of the layers of a model, gamma * softmax(W) or gamma for the top layer:
+        float64 (n_layers,)."""
+        if self.n_layers != n_layers:
+            raise InputError(
+                f"layers: the mix {self.name!r} must have {n_layers} layers like the model, got "
+                f"{self.n_layers}."
+            )
+        W = np.zeros(n_layers) if self.W is None else self.W.numpy().astype(np.float64)
+        gamma = float(self.gamma.numpy()[0])
+        if not np.isfinite([*W, gamma]).all():
+            raise InputError(f"layers: the weights of the mix {self.name!r} must be finite.")
+        exponentials = np.exp(W - W.max())
+        softmax = np.eye(n_layers)[-1] if self.W is None else exponentials / exponentials.sum()
+        return gamma * softmax
+
+    def mixed(self, lm_embeddings: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
         """The mix alone, outside of Keras."""
         lm_embeddings = tf.cast(lm_embeddings, tf.float32)
         gamma = tf.convert_to_tensor(self.gamma)
         if self.use_top_only:
             return gamma * lm_embeddings[:, -1]
         if self.do_layer_norm:
+            if mask is None:
+                mask = tf.ones_like(lm_embeddings[:, 0, :, 0], tf.bool)
             lm_embeddings = _normed(lm_embeddings, mask)
-        weights = tf.nn.softmax(tf.convert_to_tensor(self.W))
-        # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
-        return gamma * tf.einsum("k,bktd->btd", weights, lm_embeddings)
+        return gamma * sum_layers(tf.nn.softmax(tf.convert_to_tensor(self.W)), lm_embeddings)
 
     def regularization(self) -> tf.Tensor:
         """The penalty of section 3.3: l2_coef * sum(W ** 2), a scalar; 0 without `l2_coef` or W."""
@@ -170,6 +215,8 @@ class ScalarMix(keras.layers.Layer):
                 f"lm_embeddings must be (batch, layers, time, dim) with {self.n_layers} layers for "
                 f"the ScalarMix {self.name!r}, got the shape {shape}."
             )
+        if mask is None:
+            return
         expected = tf.TensorShape([shape[0], shape[2]])
         of_mask = getattr(mask, "shape", None)
         if of_mask is None or not expected.is_compatible_with(of_mask):
@@ -181,6 +228,18 @@ class ScalarMix(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         names = ("n_layers", "l2_coef", "use_top_only", "do_layer_norm", "return_regularization")
         return super().get_config() | {name: getattr(self, name) for name in names}
+
+
+def _finite_weights(weights: Any, n_layers: int | None) -> np.ndarray:
+    values = np.empty(0)
+    with contextlib.suppress(TypeError, ValueError):
+        values = np.asarray(weights, np.float32)
+    is_list = values.ndim == 1 and len(values) and np.isfinite(values).all()
+    if not is_list or n_layers not in (None, len(values)):
+        raise InputError(
+            f"weights must be {n_layers or 'a list of'} finite numbers, got {shown(weights)}."
+        )
+    return values
 
 
 def _normed(layers: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

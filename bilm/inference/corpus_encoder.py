@@ -52,9 +52,10 @@ class CorpusEncoder:
         window_tokens: int | None = None,  # None: chosen for speed
         runner: PackedRunner | None = None,
         kept_bytes: int = _KEPT_BYTES,  # of word vectors; beyond it, all are forgotten
+        has_boundaries: bool = False,  # sentences include `<S>` and `</S>`
     ) -> None:
         self._network = network
-        self._runner = runner or PackedRunner(network)
+        self._runner = runner or PackedRunner(network, has_boundaries=has_boundaries)
         self._words = EncodedWords(network, word_ids, kept_bytes)
         self._lock = threading.Lock()  # several streams may be computed in threads
         self.window_tokens = window_tokens or self._runner.window_tokens

@@ -112,6 +112,7 @@ class PackedRunner:
         longest: int = 255,  # words of a sentence; longer ones would leave too few rows
         kept_words: int = 4096,  # pre-activations that a compiled loop keeps, or a window's words
         loop_steps: int = 112,  # of a compiled loop; more would waste memory with few sentences
+        has_boundaries: bool = False,  # sentences include the first input of each direction
     ) -> None:
         self._network = network
         stack = network.stacks[0]
@@ -130,6 +131,7 @@ class PackedRunner:
         # Extra cost so far of not having compiled for a number of rows, in rows times steps.
         self._lost = dict.fromkeys(self._rows, 0)
         self._initial: tuple[States, ...] = ()
+        self._has_boundaries = has_boundaries
 
     def _function(self, mode: Mode, n_rows: int | None = None) -> Any:
         """A function that runs both directions. Its tables hold vectors of words, or for the
@@ -215,13 +217,17 @@ class PackedRunner:
             yield [[np.asarray(x) for x in of_direction] for of_direction in layers]
 
     def _start(self, table: np.ndarray) -> None:
-        """Compute the states after the first input of each direction, for one row."""
+        """Compute the states before a sentence's first word, for one row: those after the first
+        input of each direction, unless sentences include it."""
         if self._initial:
+            return
+        before = self._network.initial_states()
+        if self._has_boundaries:
+            self._initial = before
             return
         n_directions = len(self._network.stacks)
         marks = [tf.constant(mark[np.newaxis]) for mark in table[:n_directions]]
         ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
-        before = self._network.initial_states()
         self._initial = self._plain(marks, ids, resets, 1, before, before)[1]
 
     def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[PackedSentences, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import OBJECT, InputError, integer, one_of, require
+from bilm.core.errors import FLAG, OBJECT, InputError, integer, one_of, require, shown
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import States
 from bilm.core.network import build_network
@@ -24,7 +24,7 @@ _NO_WEIGHTS = (
     "the weights were never loaded: clone_model and from_config copy the configuration only, so "
     "call set_weights(model.get_weights())"
 )
-_FILES = ("weight_file", "embedding_weight_file", "vocab_file", "warm_up")
+_FILES = ("weight_file", "embedding_weight_file", "vocab_file")
 
 
 class LayerOfFiles(keras.layers.Layer):
@@ -54,6 +54,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         stateful: keep the LSTM states between calls, as the original always did: row i continues
             row i, and rows missing from a batch keep their states.
         trainable: train the language model.
+        boundaries: keep the vectors of BOS and EOS: the time axis of the results is time + 2.
         n_tokens: rows of the word table, if no files are given.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
 
@@ -90,6 +91,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         *,
         stateful: bool = False,
         trainable: bool = False,
+        boundaries: bool = False,
         n_tokens: int | None = None,
         precision: str = "float32",
         name: str = "bilm",
@@ -97,6 +99,13 @@ class BidirectionalLanguageModel(LayerOfFiles):
     ) -> None:
         # Independent of Keras' global policy: `precision` controls rounding.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        if not isinstance(use_character_inputs, bool):
+            raise InputError(
+                "use_character_inputs must be True or False, got "
+                f"{shown(use_character_inputs)}. Ids are the argument of a call: model(ids) "
+                "replaces the placeholder of the constructor and get_ops()."
+            )
+        require(FLAG, boundaries=boundaries)
         require(integer(1, MOST_ROWS), max_batch_size=max_batch_size)
         options_file, weight_file = local_source((options_file, weight_file))
         self.supports_masking = True  # the lengths follow from the ids
@@ -105,6 +114,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         self.use_character_inputs = use_character_inputs
         self.max_batch_size = max_batch_size
         self.stateful = stateful
+        self.boundaries = boundaries
         self.precision = precision
         char_cnn = self.options.char_cnn
         if use_character_inputs and char_cnn is not None and char_cnn.dictionary is not None:
@@ -136,17 +146,43 @@ class BidirectionalLanguageModel(LayerOfFiles):
         self.built = True
 
     @classmethod
-    def from_pretrained(cls, source: ModelSource, **settings: Any) -> BidirectionalLanguageModel:
+    def from_pretrained(
+        cls,
+        source: ModelSource,
+        *,
+        use_character_inputs: bool | None = None,
+        embedding_weight_file: PathLike | None = None,
+        max_batch_size: int = 128,
+        stateful: bool = False,
+        trainable: bool = False,
+        boundaries: bool = False,
+        precision: str = "float32",
+        name: str = "bilm",
+        **kwargs: Any,
+    ) -> BidirectionalLanguageModel:
         """Load a model by its folder, ZIP file, name or address, see
         `bilm.files.model_files.open_model`; raises what `ELMo.from_pretrained` does.
 
-        `settings` are arguments of the constructor by name; `use_character_inputs` defaults to the
-        model's input.
+        The other arguments are those of the constructor; `use_character_inputs` None: the model's
+        input.
         """
         with open_model(source, weights_only=True) as files:
             options = files.read_options()
-            by_default = {"use_character_inputs": options.char_cnn is not None}
-            return cls(options, files.weights, **by_default | settings)
+            if use_character_inputs is None:
+                use_character_inputs = options.char_cnn is not None
+            return cls(
+                options,
+                files.weights,
+                use_character_inputs,
+                embedding_weight_file,
+                max_batch_size,
+                stateful=stateful,
+                trainable=trainable,
+                boundaries=boundaries,
+                precision=precision,
+                name=name,
+                **kwargs,
+            )
 
     def _add_state(self, zeros: tf.Tensor) -> Any:
         shape = (self.max_batch_size, zeros.shape[1])
@@ -159,26 +195,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
         kept, initial = map(tf.nest.flatten, (self._kept_states, self.network.initial_states()))
         for variable, value in zip(kept, initial, strict=True):
             variable.assign(tf.broadcast_to(value, variable.shape))
-
-    def warm_up(self, ids: Any) -> None:
-        """Start texts from the states after reading some sentences, with a few thousand words: for
-        models that were trained without resets, see `bilm.data.sentences.read_warm_up`. The ids are
-        as for a call. Keras saves the states.
-
-        Raises:
-            InputError: as for a call, or no sentence has a token.
-        """
-        array = np.asarray(self.checked(ids))
-        mask = (array > 0).any(axis=-1) if self.use_character_inputs else array > 0
-        lengths = mask.sum(axis=1)
-        if not (lengths > 2).any():
-            raise InputError("warm_up: ids must have a sentence with a token, got none.")
-        distinct, index = np.unique(array[mask], axis=0, return_inverse=True)
-        vectors = self.encoder(tf.constant(distinct, tf.int32))
-        sentences = np.split(index.reshape(-1), np.cumsum(lengths)[:-1])
-        self.network.warm_up(vectors, [s for s in sentences if len(s) > 2])
-        if self._kept_states is not None:
-            self.reset_states()
 
     def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
         ids = self.checked(ids)
@@ -219,9 +235,12 @@ class BidirectionalLanguageModel(LayerOfFiles):
         if self._kept_states is not None:
             self._keep(after)
         n_tokens = tf.maximum(lengths - 2, 0)
-        mask = tf.sequence_mask(n_tokens, tf.shape(tokens)[1] - 2)
-        # (n_layers + 1, time + 2, batch, dim) -> (batch, n_layers + 1, time, dim)
-        lm_embeddings = tf.transpose(tf.stack(layers), (2, 0, 1, 3))[:, :, 1:-1]
+        # (n_layers + 1, time + 2, batch, dim) -> (batch, n_layers + 1, time + 2, dim)
+        lm_embeddings = tf.transpose(tf.stack(layers), (2, 0, 1, 3))
+        mask = token_mask
+        if not self.boundaries:
+            lm_embeddings = lm_embeddings[:, :, 1:-1]
+            mask = tf.sequence_mask(n_tokens, tf.shape(tokens)[1] - 2)
         lm_embeddings *= tf.cast(mask, tf.float32)[:, tf.newaxis, :, tf.newaxis]
         result = {
             "lm_embeddings": lm_embeddings,
@@ -253,9 +272,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
     def compute_mask(self, ids: Any, previous_mask: Any = None) -> None:
         """None: the time axes of the results differ, so Keras cannot carry their mask."""
 
-    def checked(self, ids: Any) -> Any:
+    def checked(self, ids: Any, *, in_groups: bool = False) -> Any:
         """The ids, lists as an array, after checking type, shape and range; symbolic ones by type
-        and shape only."""
+        and shape only. `in_groups` allows the shape (batch, n, time + 2, ...)."""
         if not hasattr(ids, "dtype"):
             try:
                 ids = np.asarray(ids)
@@ -270,12 +289,14 @@ class BidirectionalLanguageModel(LayerOfFiles):
                 f"ids must be integers, got {dtype}: use Batcher or TokenBatcher, or a keras.Input "
                 "with dtype='int32'."
             )
-        shape = tuple(ids.shape)
+        whole, shape = tuple(ids.shape), tuple(ids.shape)
         last = (self.options.max_word_length,) if self.use_character_inputs else ()
+        if in_groups and len(shape) == 3 + len(last):
+            shape = shape[1:]
         is_short = len(shape) > 1 and shape[1] is not None and shape[1] < 2
         if len(shape) != 2 + len(last) or shape[2:] != last or is_short:
             axes = ", ".join(["batch", "time >= 2", *map(str, last)])
-            raise InputError(f"ids must have the shape ({axes}), got {shape}.")
+            raise InputError(f"ids must have the shape ({axes}), got {whole}.")
         if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):
             array = np.asarray(ids)
             highest = N_CHARACTERS if self.n_tokens is None else self.n_tokens
@@ -294,6 +315,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
             "use_character_inputs": self.use_character_inputs,
             "max_batch_size": self.max_batch_size,
             "stateful": self.stateful,
+            "boundaries": self.boundaries,
             "n_tokens": self.n_tokens,
             "precision": self.precision,
         }

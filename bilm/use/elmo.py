@@ -9,13 +9,12 @@ With a pretrained model:
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +23,7 @@ from bilm.core.errors import InputError, one_of, require, require_at_least, show
 from bilm.core.network import BiLM
 from bilm.core.scalar_mix import ScalarMix
 from bilm.data import Vocabulary
+from bilm.data.encoding import BOS, EOS
 from bilm.data.sentences import Tokens, WarmUpText, parse_query, read_stream, read_warm_up
 from bilm.data.untokenized import UntokenizedCheck
 from bilm.files.identity import fingerprint
@@ -32,14 +32,20 @@ from bilm.files.named_models import is_remote
 from bilm.files.reading import PathLike
 from bilm.files.weights import open_if_given, open_weights
 from bilm.inference.corpus_encoder import CorpusEncoder
+from bilm.inference.layers import LayerChoice
 from bilm.progress import ShowProgress, encoding_progress
 from bilm.use.word_vectors import WordSource, find_words
 
+Sentences = Iterable[str | bytes | Tokens]
 Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
 # An array of a given shape to write into: in memory, or on a disk.
 NewArray = Callable[[tuple[int, ...]], Any]
 # The files of a `Pretrained` that not every class uses, and the classes that use them.
-_USED_BY = {"softmax_file": "Predictor", "embedding_weight_file": "ELMo and ELMoEmbedding"}
+_USED_BY = {
+    "softmax_file": "Predictor",
+    "embedding_weight_file": "ELMo and ELMoEmbedding",
+    "warm_up": "ELMo and Predictor",
+}
 
 
 class Pretrained(NamedTuple):
@@ -73,16 +79,19 @@ class Pretrained(NamedTuple):
     softmax_file: PathLike | None = None
 
     @classmethod
-    def of(cls, source: ModelSource | Pretrained, unused: str, **settings: Any) -> Pretrained:
+    def of(
+        cls, source: ModelSource | Pretrained, unused: Sequence[str], **settings: Any
+    ) -> Pretrained:
         """`source` with settings; a `Pretrained` already includes them, so none may be given. The
-        caller does not use the file `unused`, so it must not be given either."""
+        caller does not use the fields `unused`, so they must not be given either."""
         if not isinstance(source, Pretrained):
             source, settings = cls(source, **settings), {}
         for name, value in settings.items():
             if value != cls._field_defaults.get(name):
                 raise InputError(f"{name} must be set in the Pretrained, got {shown(value)}.")
-        if (file := getattr(source, unused)) is not None:
-            raise InputError(f"{unused} is used by {_USED_BY[unused]} only, got {shown(file)}.")
+        for name in unused:
+            if (given := getattr(source, name)) is not None:
+                raise InputError(f"{name} is used by {_USED_BY[name]} only, got {shown(given)}.")
         return source
 
     def absolute(self) -> Pretrained:
@@ -127,24 +136,39 @@ class ELMo:
         self._words = words
         self.network, self.word_ids = network, words.word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
+        self._framed: CorpusEncoder | None = None
         self._untokenized = UntokenizedCheck()
 
     @classmethod
-    def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> ELMo:
+    def from_pretrained(
+        cls,
+        source: ModelSource | Pretrained,
+        *,
+        vocab_file: PathLike | None = None,
+        embedding_weight_file: PathLike | None = None,
+        precision: str = "float32",
+        warm_up: WarmUpText | None = None,
+    ) -> ELMo:
         """Load a model.
 
         Args:
             source: a folder, a ZIP file, a pair of files, a name or an address, see `Pretrained`;
-                or a `Pretrained`, which includes the settings.
-            settings: `vocab_file`, `embedding_weight_file`, `precision` and `warm_up`, see
-                `Pretrained`.
+                or a `Pretrained`, which includes the other arguments.
+            vocab_file, embedding_weight_file, precision, warm_up: see `Pretrained`.
 
         Raises:
             FileNotFoundError: a file does not exist.
             InputError: a file is not valid, or files do not fit each other.
             ConnectionError: a model cannot be downloaded.
         """
-        model = Pretrained.of(source, "softmax_file", **settings)
+        model = Pretrained.of(
+            source,
+            ("softmax_file",),
+            vocab_file=vocab_file,
+            embedding_weight_file=embedding_weight_file,
+            precision=precision,
+            warm_up=warm_up,
+        )
         with open_model(model.source, weights_only=True) as files:
             options = files.read_options()
             with (
@@ -156,6 +180,14 @@ class ELMo:
         if model.warm_up is not None:
             elmo.corpus.warm_up(read_warm_up(model.warm_up))
         return elmo
+
+    def _corpus_with_boundaries(self) -> CorpusEncoder:
+        """As `corpus`, for sentences that include `<S>` and `</S>`."""
+        if self._framed is None:
+            self._framed = CorpusEncoder(self.network, self.word_ids, has_boundaries=True)
+        self._framed.window_tokens = self.corpus.window_tokens
+        self._framed.chunk_tokens = self.corpus.chunk_tokens
+        return self._framed
 
     def __getstate__(self) -> dict[str, Any]:
         corpus = self.corpus
@@ -186,13 +218,53 @@ class ELMo:
         """Raise an error for a word without a vector; see `WordSource.refuse_unknown`."""
         self._words.refuse_unknown(sentence, where)
 
+    @overload
     def encode(
         self,
-        sentences: Iterable[str | Tokens],
+        sentences: Sentences,
+        layers: Layers = ...,
+        pooling: str | None = ...,
+        *,
+        batch_size: int | None = ...,
+        boundaries: bool = ...,
+        show_progress: ShowProgress = ...,
+        output: Literal["list"] = ...,
+    ) -> list[np.ndarray]: ...
+
+    @overload
+    def encode(
+        self,
+        sentences: Sentences,
+        layers: Layers = ...,
+        pooling: None = ...,
+        *,
+        batch_size: int | None = ...,
+        boundaries: bool = ...,
+        show_progress: ShowProgress = ...,
+        output: Literal["padded"],
+    ) -> PaddedVectors: ...
+
+    @overload
+    def encode(
+        self,
+        sentences: Sentences,
+        layers: Layers = ...,
+        pooling: None = ...,
+        *,
+        batch_size: int | None = ...,
+        boundaries: bool = ...,
+        show_progress: ShowProgress = ...,
+        output: Literal["ragged"],
+    ) -> tf.RaggedTensor: ...
+
+    def encode(
+        self,
+        sentences: Sentences,
         layers: Layers = "average",
         pooling: str | None = None,
         *,
         batch_size: int | None = None,
+        boundaries: bool = False,
         show_progress: ShowProgress = None,
         output: str = "list",
     ) -> Any:
@@ -207,6 +279,8 @@ class ELMo:
             pooling: "mean" or "max" over a sentence's tokens; zeros for an empty sentence.
             batch_size: most sentences computed together; None: chosen for speed. It does not
                 change the vectors.
+            boundaries: add the vectors of `<S>` before and of `</S>` after each sentence, with
+                pooling as well.
             show_progress: True shows it on standard error; a function is called with the numbers of
                 sentences and tokens so far; None shows it if the logger `bilm` is at INFO.
             output: "list"; "padded" gives `PaddedVectors`; "ragged" gives a tf.RaggedTensor
@@ -228,7 +302,12 @@ class ELMo:
             )
         found = list(
             self.encode_iter(
-                sentences, layers, pooling, batch_size=batch_size, show_progress=show_progress
+                sentences,
+                layers,
+                pooling,
+                batch_size=batch_size,
+                boundaries=boundaries,
+                show_progress=show_progress,
             )
         )
         if output == "list":
@@ -251,6 +330,7 @@ class ELMo:
         pooling: str | None = None,
         *,
         batch_size: int | None = None,
+        boundaries: bool = False,
         with_ids: bool = False,
         show_progress: ShowProgress = None,
         new_array: NewArray | None = None,
@@ -270,7 +350,8 @@ class ELMo:
         require(one_of((None, "mean", "max")), pooling=pooling)
         choice = LayerChoice(layers, self.n_layers)
         in_memory = functools.partial(np.empty, dtype=np.float32)
-        job = _Job(choice, pooling, batch_size, new_array or in_memory)
+        corpus = self._corpus_with_boundaries() if boundaries else self.corpus
+        job = _Job(choice, pooling, batch_size, new_array or in_memory, corpus)
         return self._encode_iter(items, job, with_ids, show_progress)
 
     def _encode_iter(
@@ -287,7 +368,7 @@ class ELMo:
                 self._words.refuse_unknown(tokens, f"sentence {number}")
                 waiting.append((name, len(tokens)))
                 self._untokenized.add(tokens)
-                yield tokens
+                yield [BOS, *tokens, EOS] if job.corpus is not self.corpus else tokens
             self._untokenized.finish()
 
         n_tokens = 0
@@ -299,20 +380,20 @@ class ELMo:
                 yield (name, vectors) if with_ids else vectors
 
     def _vectors(self, sentences: Iterator[Tokens], job: _Job) -> Iterator[Any]:
-        long = self.corpus.window_tokens
+        long = job.corpus.window_tokens
         for is_long, group in itertools.groupby(sentences, lambda s: len(s) > long):
             if is_long:
                 for sentence in group:
                     yield self._long_sentence(sentence, job)
             else:
-                for layers in self.corpus.layers(group, job.batch_size):
+                for layers in job.corpus.layers(group, job.batch_size):
                     yield job.finish(job.choice(layers))
 
     def _long_sentence(self, sentence: Tokens, job: _Job) -> Any:
-        choice, blocks = job.choice, self.corpus.blocks(sentence)
-        middle = (self.n_layers,) if choice.keeps_layers or choice.normalises else ()
+        choice, blocks = job.choice, job.corpus.blocks(sentence)
+        middle = (self.n_layers,) if choice.keeps_layers or choice.mix is not None else ()
         shape = (*middle, len(sentence), self.dim)
-        if choice.normalises:
+        if choice.mix is not None:
             whole = np.empty(shape, np.float32)
             for block in blocks:
                 whole[:, block.positions, block.columns] = block.layers
@@ -343,86 +424,12 @@ class ELMo:
         return self.network.stacks[0].precision
 
 
-class LayerChoice:
-    """Selects or sums the layers of a token; `layers` is the argument of `ELMo.encode`.
-
-    Attributes:
-        weights: float32 (n_layers,), the factors of the sum; None if they are not fixed.
-        keeps_layers: whether the vectors keep the layer axis.
-        normalises: whether a token's vector depends on the other tokens, through layer
-            normalisation.
-    """
-
-    def __init__(self, layers: Layers, n_layers: int) -> None:
-        self.weights: np.ndarray | None = None
-        self.keeps_layers = self.normalises = False
-        self._mix: Any = None
-        self._number: int | None = None
-        value: Any = layers
-        if isinstance(layers, str):
-            self.keeps_layers = layers == "all"
-            ones = np.ones(n_layers)
-            value = {"average": ones / n_layers, "sum": ones, "top": n_layers - 1}.get(layers)
-        elif isinstance(layers, ScalarMix):
-            value = _mix_weights(layers, n_layers)
-            self.normalises = layers.do_layer_norm and layers.W is not None
-            self._mix = layers if self.normalises else None
-        if self.keeps_layers or self.normalises:
-            return
-        is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if is_number and -n_layers <= value < n_layers:
-            self._number = int(value) % n_layers
-            self.weights = np.eye(n_layers, dtype=np.float32)[self._number]
-            return
-        factors = np.empty(0, np.float32)
-        with contextlib.suppress(TypeError, ValueError, OverflowError), np.errstate(over="ignore"):
-            factors = np.asarray(value, np.float32)
-        if factors.shape != (n_layers,) or not np.isfinite(factors).all():
-            raise InputError(
-                "layers must be 'average', 'sum', 'top', 'all', a layer from 0 (tokens) to "
-                f"{n_layers - 1} (top), a ScalarMix, or {n_layers} finite weights, got "
-                f"{shown(layers)}."
-            )
-        self.weights = factors
-
-    def __call__(self, layers: np.ndarray) -> np.ndarray:
-        """The vectors float32 (tokens, dim), or for "all" (n_layers, tokens, dim), from all layers
-        (n_layers, tokens, dim); not a view."""
-        if self._number is not None:
-            return layers[self._number].copy()
-        if self._mix is not None:
-            mask = np.ones((1, layers.shape[1]), bool)
-            return self._mix.mixed(tf.constant(layers[np.newaxis]), tf.constant(mask))[0].numpy()
-        if self.weights is None:
-            return layers
-        # Layer by layer, so that a token's vector is bit-identical in every batch.
-        result = layers[0] * self.weights[0]
-        for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
-            result += weight * layer
-        return result
-
-
-def _mix_weights(mix: ScalarMix, n_layers: int) -> np.ndarray:
-    """gamma * softmax(W) of a mix, or gamma for the top layer: float64 (n_layers,)."""
-    if mix.n_layers != n_layers:
-        raise InputError(
-            f"layers: the mix {mix.name!r} must have {n_layers} layers like the model, got "
-            f"{mix.n_layers}."
-        )
-    if not all(np.isfinite(variable.numpy()).all() for variable in mix.weights):
-        raise InputError(f"layers: the weights of the mix {mix.name!r} must be finite.")
-    if mix.W is None:
-        softmax = np.eye(n_layers)[-1]
-    else:
-        softmax = tf.nn.softmax(mix.W.numpy().astype(np.float64)).numpy()
-    return float(mix.gamma.numpy()[0]) * softmax
-
-
 class _Job(NamedTuple):
     choice: LayerChoice
     pooling: str | None
     batch_size: int | None
     new_array: NewArray
+    corpus: CorpusEncoder
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
         if self.pooling is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,14 @@ import tensorflow as tf
 from bilm.core.errors import OBJECT, WORDS, InputError, integer, one_of, optional, require, shown
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
-from bilm.core.scalar_mix import ScalarMix
-from bilm.data.encoding import BOS, EOS, DistinctWords
-from bilm.data.sentences import WarmUpText, read_warm_up
+from bilm.core.scalar_mix import ScalarMix, sum_layers
 from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, open_if_given, open_weights
+from bilm.inference.layers import LayerChoice
 from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles
-from bilm.use.elmo import LayerChoice, Pretrained
+from bilm.use.elmo import Layers, Pretrained
 from bilm.use.text_layers import FramedWords, TextLayer, as_text, framed_words
 from bilm.use.word_vectors import (
     CACHE,
@@ -45,25 +44,26 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
             word-level model takes ids only.
         embedding_weight_file: a token cache. Words missing from it are encoded from characters; if
             the weights lack a character encoder, they raise an error when the layer runs.
-        layers: "mix" for trainable weights; or a fixed choice: "average", "top", a layer number (0
-            is the token layer), or one weight per layer.
+        layers: "mix" for a trainable mix; a `ScalarMix`, whose values and settings the trainable
+            mix starts with; or a fixed choice: "average", "sum", "top", a layer number (0 is the
+            token layer), or one weight per layer.
+        boundaries: keep the vectors of `<S>` and `</S>`: the time axis of the output is time + 2.
         l2_coef: adds l2_coef * sum(W ** 2) of the mix to the model's losses.
         do_layer_norm: normalise each layer over the batch before the mix.
         train_language_model: train the language model too.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
-        warm_up: as for `ELMo.from_pretrained`; the states are saved with the layer.
         words: for loaders: source of the word vectors, if no files are given.
         trainable: False also freezes the mix. As in Keras, changing the attribute sets it for the
             mix too, and `mix.trainable` alone is not saved.
 
     Call arguments:
         inputs: strings: sentences (batch,), which are split at white space, or tokens (batch,
-            time), padded with "". Or ids with BOS and EOS from `Batcher` or `TokenBatcher`. A
-            tensor, a `keras.Input`, an array or lists. Without a `keras.Input`, the first layer of
-            a `keras.Sequential` takes text.
+            time), padded with "". Or ids with BOS and EOS from `Batcher` or `TokenBatcher`, also
+            with a second axis, (batch, n, time + 2, ...). A tensor, a `keras.Input`, an array or
+            lists. Without a `keras.Input`, the first layer of a `keras.Sequential` takes text.
 
     Output: float32 (batch, time, n_directions * projection_dim), zeros past a sentence's end, with
-    a Keras mask bool (batch, time).
+    a Keras mask bool (batch, time); with the ids' second axis if they have one.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -84,13 +84,13 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         *,
         vocab_file: PathLike | None = None,
         embedding_weight_file: PathLike | WeightsFile | None = None,
-        layers: str | int | Sequence[float] = MIX,
+        layers: Layers = MIX,
         l2_coef: float | None = None,
         do_layer_norm: bool = False,
+        boundaries: bool = False,
         train_language_model: bool = False,
         precision: str = "float32",
         words: Mapping[str, Any] | None = None,
-        warm_up: WarmUpText | None = None,
         name: str = "elmo",
         trainable: bool = True,
         **kwargs: Any,
@@ -110,6 +110,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
                 use_character_inputs=kind in (CHARACTERS, CACHE_AND_CHARACTERS),
                 embedding_weight_file=None if cache else table,
                 trainable=train_language_model,
+                boundaries=boundaries,
                 n_tokens=n_rows,
                 precision=precision,
             )
@@ -119,8 +120,6 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         self._factors: np.ndarray | None = None  # fixed weights of the layers
         self.mix = self._make_mix(layers, l2_coef, do_layer_norm)
         self.built = True
-        if warm_up is not None:
-            self._warm_up(read_warm_up(warm_up))
         # After the layers exist, because it is set on their variables.
         self.trainable = trainable
 
@@ -136,15 +135,34 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         self.word_vectors.trainable = False
 
     @classmethod
-    def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> ELMoEmbedding:
+    def from_pretrained(
+        cls,
+        source: ModelSource | Pretrained,
+        *,
+        vocab_file: PathLike | None = None,
+        embedding_weight_file: PathLike | None = None,
+        layers: Layers = MIX,
+        l2_coef: float | None = None,
+        do_layer_norm: bool = False,
+        boundaries: bool = False,
+        train_language_model: bool = False,
+        precision: str = "float32",
+        name: str = "elmo",
+        trainable: bool = True,
+        **kwargs: Any,
+    ) -> ELMoEmbedding:
         """Load a model as `ELMo.from_pretrained` does; raises what it does.
 
-        `settings` are arguments of the constructor by name; `vocab_file` defaults to the model's
+        The other arguments are those of the constructor; `vocab_file` defaults to the model's
         vocab.txt.
         """
-        given = {name: settings.pop(name) for name in Pretrained._fields if name in settings}
-        model = Pretrained.of(source, "softmax_file", **given)
-        settings |= {"precision": model.precision, "warm_up": model.warm_up}
+        model = Pretrained.of(
+            source,
+            ("softmax_file", "warm_up"),
+            vocab_file=vocab_file,
+            embedding_weight_file=embedding_weight_file,
+            precision=precision,
+        )
         with (
             open_model(model.source, weights_only=True) as files,
             open_weights(files.weights) as weights,
@@ -153,45 +171,64 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
             options = files.read_options()
             words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
             return cls(
-                options, weights, embedding_weight_file=table, words=words.config(), **settings
+                options,
+                weights,
+                embedding_weight_file=table,
+                words=words.config(),
+                layers=layers,
+                l2_coef=l2_coef,
+                do_layer_norm=do_layer_norm,
+                boundaries=boundaries,
+                train_language_model=train_language_model,
+                precision=model.precision,
+                name=name,
+                trainable=trainable,
+                **kwargs,
             )
-
-    def _warm_up(self, sentences: Sequence[Sequence[str]]) -> None:
-        self.word_vectors.require_words()
-        number = DistinctWords()
-        index = [np.array([number[word] for word in (BOS, *s, EOS)]) for s in sentences]
-        vectors = self.word_vectors(tf.constant(list(number)), encoder=self.language_model.encoder)
-        self.language_model.network.warm_up(vectors, index)
 
     def _make_mix(
         self, layers: Any, l2_coef: float | None, do_layer_norm: bool
     ) -> ScalarMix | None:
-        if isinstance(layers, str) and layers == MIX:
-            return ScalarMix(
-                self.n_layers, l2_coef=l2_coef, do_layer_norm=do_layer_norm, name=self.name
-            )
-        if l2_coef is not None or do_layer_norm:
+        """The trainable mix, or None for a fixed choice, whose factors are set."""
+        is_new = isinstance(layers, str) and layers == MIX
+        if not is_new and (l2_coef is not None or do_layer_norm):
             raise InputError(
                 f"l2_coef and do_layer_norm require layers='mix', got {shown(layers)}."
             )
-        if not isinstance(layers, ScalarMix):
-            self._factors = LayerChoice(layers, self.n_layers).weights
-        if self._factors is None:
-            raise InputError(
-                "layers must be 'mix', 'average', 'top', a number, or one weight per layer, got "
-                f"{shown(layers)}; `weight_layers` can share a mix."
+        if is_new or (isinstance(layers, ScalarMix) and layers.W is not None):
+            start = None if is_new else layers
+            if start is not None:
+                start.layer_weights(self.n_layers)  # checks them
+                l2_coef, do_layer_norm = start.l2_coef, start.do_layer_norm
+            mix = ScalarMix(
+                self.n_layers, l2_coef=l2_coef, do_layer_norm=do_layer_norm, name=self.name
             )
+            if start is not None:
+                mix.set_weights(start.get_weights())
+            return mix
+        self._factors = LayerChoice(layers, self.n_layers).weights
+        if self._factors is None:
+            raise InputError("layers must be a mix or one layer for ELMoEmbedding, got 'all'.")
         return None
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if _are_ids(inputs):
-            inputs = self.language_model.checked(inputs)
+            inputs = self.language_model.checked(inputs, in_groups=True)
         else:
             inputs = as_text(inputs)
             self.word_vectors.require_words()
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if self._are_in_groups(inputs):
+            # (batch, n, time + 2, ...) -> (batch * n, time + 2, ...)
+            flat = self.call(tf.reshape(inputs, tf.concat([[-1], tf.shape(inputs)[2:]], 0)))
+            groups = tf.shape(inputs)[:2]
+            vectors = tf.reshape(flat, tf.concat([groups, tf.shape(flat)[1:]], 0))
+            vectors._keras_mask = tf.reshape(
+                flat._keras_mask, tf.concat([groups, tf.shape(flat)[1:2]], 0)
+            )
+            return vectors
         if inputs.dtype == tf.string:
             found = self.all_layers(framed_words(inputs))
         else:
@@ -200,8 +237,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         if self.mix is not None:
             vectors = self.mix(layers, mask)
         else:
-            # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
-            vectors = tf.einsum("k,bktd->btd", tf.constant(self._factors), layers)
+            vectors = sum_layers(self._factors, layers)
         vectors *= tf.cast(mask, vectors.dtype)[..., tf.newaxis]
         vectors._keras_mask = mask
         return vectors
@@ -213,10 +249,16 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """The time axis of sentences is unknown before they run."""
-        time = inputs.shape[1] if len(inputs.shape) > 1 else None
-        if time is not None and inputs.dtype != "string":
-            time -= 2
-        return keras.KerasTensor((inputs.shape[0], time, self.dim), "float32")
+        n_axes = 1 + self._are_in_groups(inputs)
+        time = inputs.shape[n_axes] if len(inputs.shape) > n_axes else None
+        if time is not None:
+            time += 2 * self.language_model.boundaries - 2 * (inputs.dtype != "string")
+        return keras.KerasTensor((*inputs.shape[:n_axes], time, self.dim), "float32")
+
+    def _are_in_groups(self, inputs: Any) -> bool:
+        """Whether inputs are ids (batch, n, time + 2, ...)."""
+        rank = 4 if self.language_model.use_character_inputs else 3
+        return inputs.dtype not in (tf.string, "string") and len(inputs.shape) == rank
 
     def get_config(self) -> dict[str, Any]:
         model, mix = self.language_model, self.mix
@@ -226,6 +268,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
             "layers": MIX if self._factors is None else self._factors.tolist(),
             "l2_coef": None if mix is None else mix.l2_coef,
             "do_layer_norm": mix is not None and mix.do_layer_norm,
+            "boundaries": model.boundaries,
             "train_language_model": self.train_language_model,
             "precision": model.precision,
             "words": {

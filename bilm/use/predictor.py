@@ -29,6 +29,7 @@ import tensorflow as tf
 
 from bilm.core.errors import (
     InputError,
+    Rule,
     integer,
     one_of,
     real,
@@ -46,10 +47,11 @@ from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.prefetch import windows
-from bilm.data.sentences import Tokens, read_stream, read_warm_up
+from bilm.data.sentences import Tokens, WarmUpText, read_stream, read_warm_up
 from bilm.data.vocabulary import vocabulary_of
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
+from bilm.files.reading import PathLike
 from bilm.files.weights import (
     ENCODER_GROUPS,
     LSTM_GROUPS,
@@ -71,6 +73,19 @@ _DIRECTIONS = {"forward": 0, "backward": 1}
 
 # 0-based positions of tokens, "gaps" (tokens that are `GAP`) or "all".
 Places = str | Sequence[int]
+
+
+def _are_places(places: Any) -> bool:
+    if isinstance(places, str):
+        return places in ("gaps", "all")
+    return (
+        isinstance(places, Sequence | np.ndarray)
+        and np.ndim(places) == 1
+        and all(map(integer(0).holds, places))
+    )
+
+
+_PLACES = Rule("'gaps', 'all' or a list of integers >= 0", _are_places)
 
 
 class SentenceScore(NamedTuple):
@@ -167,15 +182,24 @@ class Predictor:
         self._scorer = Scorer(model, model.stacks[0].precision)
 
     @classmethod
-    def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> Predictor:
+    def from_pretrained(
+        cls,
+        source: ModelSource | Pretrained,
+        *,
+        vocab_file: PathLike | None = None,
+        precision: str = "float32",
+        warm_up: WarmUpText | None = None,
+        softmax_file: PathLike | None = None,
+    ) -> Predictor:
         """Load a model.
 
         Args:
             source: a training folder or a checkpoint, ours or the original's; or weights with a
                 softmax (as `bilm dump` writes them), or with `softmax_file`; see
-                `bilm.files.model_files.open_model`. Or a `Pretrained`, which includes the settings.
-            settings: `vocab_file`, `precision`, `warm_up` and `softmax_file`, see `Pretrained`. If
-                the model has a vocabulary, `vocab_file` must hold the same words.
+                `bilm.files.model_files.open_model`. Or a `Pretrained`, which includes the other
+                arguments.
+            vocab_file, precision, warm_up, softmax_file: see `Pretrained`. If the model has a
+                vocabulary, `vocab_file` must hold the same words.
 
         Raises:
             FileNotFoundError: a file does not exist.
@@ -183,7 +207,14 @@ class Predictor:
                 vocabulary is missing.
             ConnectionError: a model cannot be downloaded.
         """
-        model = Pretrained.of(source, "embedding_weight_file", **settings)
+        model = Pretrained.of(
+            source,
+            ("embedding_weight_file",),
+            vocab_file=vocab_file,
+            precision=precision,
+            warm_up=warm_up,
+            softmax_file=softmax_file,
+        )
         with open_model(model.source, with_softmax=model.softmax_file is None) as files:
             load = _load_checkpoint if files.is_checkpoint else _load_weights
             language_model, vocabulary = load(files, model)
@@ -242,11 +273,27 @@ class Predictor:
         )
 
     def substitutes(
-        self, sentences: Iterable[str | Sequence[str]], places: Places = "gaps", **settings: Any
+        self,
+        sentences: Iterable[str | Sequence[str]],
+        places: Places = "gaps",
+        *,
+        n: int = 10,
+        directions: str | None = None,
+        prior: float | None = None,
+        batch_size: int | None = None,
     ) -> list[list[Substitutes]]:
         """The likeliest words at positions of sentences: for each sentence a list of `Substitutes`,
         one per place. Arguments as for `substitutes_iter`."""
-        return list(self.substitutes_iter(sentences, places, **settings))
+        return list(
+            self.substitutes_iter(
+                sentences,
+                places,
+                n=n,
+                directions=directions,
+                prior=prior,
+                batch_size=batch_size,
+            )
+        )
 
     def substitutes_iter(
         self,
@@ -280,8 +327,7 @@ class Predictor:
         """
         require_at_least(1, batch_size=batch_size)
         require(integer(), n=n)
-        if isinstance(places, str):
-            require(one_of(("gaps", "all")), places=places)
+        require(_PLACES, places=places)
         if prior is not None:
             require(real(0, 1), prior=prior)
         distribution = self._distribution(n, directions, prior)

@@ -16,13 +16,14 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
-from bilm.core.scalar_mix import ScalarMix
+from bilm.core.scalar_mix import ScalarMix, sum_layers
 from bilm.files.hdf5 import open_hdf5, read_numbers, shapes_in
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import SAVED_MODEL_FILES, PathLike, parse_json, require_path
 from bilm.files.writing import Outputs
 from bilm.files.zip_files import extracted
-from bilm.use.elmo import LayerChoice, Pretrained
+from bilm.inference.layers import LayerChoice
+from bilm.use.elmo import Pretrained
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
 from bilm.use.text_layers import FramedWords, framed_words
 
@@ -35,7 +36,9 @@ def export_saved_model(
     *,
     mix: Mix = None,
     overwrite: bool = False,
-    **settings: Any,
+    vocab_file: PathLike | None = None,
+    embedding_weight_file: PathLike | None = None,
+    precision: str = "float32",
 ) -> str:
     """Write a model with string inputs that runs without Python, like TF-Hub's ELMo.
 
@@ -55,7 +58,7 @@ def export_saved_model(
         mix: a trained `ScalarMix`, one fixed weight per layer, or None for equal weights. Layer
             normalisation is done within each sentence, so vectors do not depend on the batch.
         overwrite: replace `folder` if it holds a SavedModel and nothing else.
-        settings: vocab_file, embedding_weight_file, precision, warm_up: see `Pretrained`.
+        vocab_file, embedding_weight_file, precision: see `Pretrained`.
 
     Returns:
         `folder`.
@@ -65,7 +68,13 @@ def export_saved_model(
         InputError: a file is not valid, the mix does not fit, or `folder` exists.
         OSError: the disk is full or fails.
     """
-    model = Pretrained.of(source, "softmax_file", **settings)
+    model = Pretrained.of(
+        source,
+        ("softmax_file", "warm_up"),
+        vocab_file=vocab_file,
+        embedding_weight_file=embedding_weight_file,
+        precision=precision,
+    )
     outputs = Outputs([folder], folders=[folder], overwrite=overwrite, replaces=SAVED_MODEL_FILES)
     with outputs.temporaries() as (temporary,):
         elmo = ELMoEmbedding.from_pretrained(model, layers="average")
@@ -138,8 +147,7 @@ class ServedELMo(tf.Module):
     def _mixed(self, found: Mapping[str, tf.Tensor]) -> tf.Tensor:
         layers, mask = found["lm_embeddings"], found["mask"]
         if self._factors is not None:
-            # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
-            return tf.einsum("k,bktd->btd", tf.constant(self._factors), layers)
+            return sum_layers(self._factors, layers)
 
         def of_one(sentence: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             return self._mix().mixed(*(x[tf.newaxis] for x in sentence))[0]

@@ -19,7 +19,7 @@ from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
 from bilm.core.weight_names import Encoder
 from bilm.data import Vocabulary, encode_words
-from bilm.data.encoding import DictionaryIds, from_bytes
+from bilm.data.encoding import UNK, DictionaryIds, from_bytes
 from bilm.data.sentences import Tokens
 from bilm.data.vocabulary import vocabulary_of
 from bilm.files.reading import PathLike
@@ -93,13 +93,18 @@ class WordSource(NamedTuple):
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
         """Raise an error for a word without a vector; `where` names the sentence."""
-        if self.kind != CACHE or self.vocabulary is None:
+        vocabulary = self.vocabulary
+        if vocabulary is None or self.kind not in (CACHE, TABLE):
             return
-        for number in np.flatnonzero(self.vocabulary.known_ids(sentence) < 0).tolist():
+        if self.kind == TABLE and vocabulary.known_ids([UNK])[0] >= 0:
+            return
+        why = f"and {self.weight_file} lacks a character encoder (char_embed)"
+        if self.kind == TABLE:
+            why = f"which lacks {UNK} for such words"
+        for number in np.flatnonzero(vocabulary.known_ids(sentence) < 0).tolist():
             raise InputError(
                 f"{where}, word {number + 1}: {sentence[number]!r} has no vector: it is not in "
-                f"{self.vocabulary.source}, and {self.weight_file} lacks a character encoder "
-                "(char_embed)."
+                f"{vocabulary.source}, {why}."
             )
 
     def build(

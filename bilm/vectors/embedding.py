@@ -63,10 +63,41 @@ class EmbeddedFile(NamedTuple):
     was_complete: bool = False  # the file existed; nothing was done
 
 
-def embed_file(text: PathLike, out: PathLike, model: ELMo, **settings: Any) -> EmbeddedFile:
+def embed_file(
+    text: PathLike,
+    out: PathLike,
+    model: ELMo,
+    *,
+    layers: str | int | Sequence[float] = "average",
+    pooling: str | None = None,
+    dtype: str = "float32",
+    format: str | None = None,
+    ids: PathLike | None = None,
+    sentence_keys: bool = False,
+    with_text: bool = True,
+    shard: tuple[int, int] = (1, 1),
+    batch_size: int | None = None,
+    resume: bool = False,
+    force: bool = False,
+) -> EmbeddedFile:
     """Write the vectors of a text. For the arguments and errors see `EmbeddingJob` and
     `EmbeddingJob.run`."""
-    return EmbeddingJob(text, out, **settings).run(model)
+    job = EmbeddingJob(
+        text,
+        out,
+        layers=layers,
+        pooling=pooling,
+        dtype=dtype,
+        format=format,
+        ids=ids,
+        sentence_keys=sentence_keys,
+        with_text=with_text,
+        shard=shard,
+        batch_size=batch_size,
+        resume=resume,
+        force=force,
+    )
+    return job.run(model)
 
 
 @dataclass

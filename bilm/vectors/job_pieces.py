@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from bilm.core.errors import InputError, one_of, require, shown
+from bilm.core.errors import InputError, one_of, require
 from bilm.core.options import Options
 from bilm.data.sentences import Sentence
 from bilm.files.hdf5 import open_hdf5, own_dataset, writing_hdf5
 from bilm.files.writing import atomic_write
+from bilm.inference.layers import LayerChoice, plain_layers
 
 _SLAB_BYTES = 16 * 2**20
 # Approximate memory of a sentence besides its vectors and its text.
@@ -44,21 +45,11 @@ class Wanted(NamedTuple):
         """Check the arguments; `layers` is as for `ELMo.encode`, but not a `ScalarMix`."""
         require(one_of((None, "mean", "max")), pooling=pooling)
         require(one_of(("float32", "float16")), dtype=dtype)
-        if not isinstance(layers, str):
-            numbers = np.asarray(layers)
-            if numbers.dtype.kind not in "iuf":
-                raise InputError(
-                    "layers must be 'average', 'top', 'all', 'sum', a number or a list of weights, "
-                    f"got {shown(layers)}."
-                )
-            layers = numbers.tolist()
-        return cls(layers, pooling, dtype)
+        return cls(plain_layers(layers), pooling, dtype)
 
     def shape(self, options: Options) -> list[int | None]:
         """The shape of a sentence's vectors of a model, (layers, tokens, dim) or a part of it; None
         stands for the number of tokens."""
-        from bilm.use.elmo import LayerChoice  # which imports TensorFlow
-
         n_layers = options.lstm.n_layers + 1
         all_layers = [n_layers] if LayerChoice(self.layers, n_layers).keeps_layers else []
         tokens = [] if self.pooling else [None]

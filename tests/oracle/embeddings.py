@@ -17,6 +17,7 @@ class LMEmbeddings(NamedTuple):
     lengths: np.ndarray  # (batch,), without <S> and </S>
     token_embeddings: np.ndarray  # (batch, time + 2, projection_dim)
     mask: np.ndarray  # (batch, time)
+    with_boundaries: np.ndarray  # as lm_embeddings, with <S> and </S>: time + 2
 
 
 def n_directions(options: Options) -> int:
@@ -73,8 +74,9 @@ def embed(
         outputs.append(_one_direction(weights, options, direction, tokens, lengths, states))
     layers = [np.concatenate(layer, axis=-1) for layer in zip(*outputs, strict=True)]
     mask = present[:, 2:]
-    inner = np.stack(layers, axis=1)[:, :, 1:-1] * mask[:, None, :, None]
-    return LMEmbeddings(inner, lengths - 2, tokens, mask)
+    whole = np.stack(layers, axis=1) * present[:, None, :, None]
+    inner = whole[:, :, 1:-1] * mask[:, None, :, None]
+    return LMEmbeddings(inner, lengths - 2, tokens, mask, whole)
 
 
 def _one_direction(
