@@ -17,7 +17,7 @@ token outside the vocabulary.
 
 --pairs reads minimal pairs instead of IN: JSON lines with sentence_good and sentence_bad, as BLiMP
 has them. It prints, for each phenomenon, the percentage of pairs whose good sentence is more
-probable. --out also writes the log-probabilities of each pair.
+probable; equal scores count as half. --out also writes the log-probabilities of each pair.
 
   bilm score text.txt --model training-folder
   bilm score text.txt --model elmo --format tsv --totals
@@ -31,7 +31,7 @@ import argparse
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_command
@@ -39,11 +39,12 @@ from bilm.cli.text_command import STANDARD
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files
 from bilm.terminal import note, show, table
+from bilm.use.minimal_pairs import PairCounts, read_pairs, score_pairs
 
 if TYPE_CHECKING:
     from bilm.data import Tokenizer
     from bilm.training import Perplexity
-    from bilm.use.minimal_pairs import PairCounts, ScoredPair
+    from bilm.use.minimal_pairs import MinimalPair, ScoredPair
     from bilm.use.predictor import Predictor, SentenceScore
 
 Scored = tuple[str, "SentenceScore"]  # a line, and the score of its tokens
@@ -84,13 +85,12 @@ def run(args: argparse.Namespace) -> int:
         from bilm.data import Tokenizer
 
         tokenizer = Tokenizer(args.tokenizer)
-    if args.pairs is not None:
-        find_all_files(args.pairs)
+    pairs = None if args.pairs is None else read_pairs(find_all_files(args.pairs), args.by)
     predictor = text_command.load_predictor(args)
     if args.tokenizer == _MODEL or (args.tokenizer is None and args.pairs):
         tokenizer = _tokenizer_of(predictor, args)
-    if args.pairs is not None:
-        return _score_pairs(args, predictor, tokenizer)
+    if pairs is not None:
+        return _score_pairs(args, pairs, predictor, tokenizer)
     return _score_text(args, predictor, tokenizer)
 
 
@@ -147,7 +147,13 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
     perplexity = Perplexity.of_losses(losses, counts["tokens"] + counts["sentences"])
     perplexity.unknown = counts["unknown"] / counts["tokens"]
     note(_summary(counts["sentences"], perplexity))
-    if warning := unknown_warning(perplexity.unknown, name):
+    warning = unknown_warning(perplexity.unknown, name)
+    if warning and tokenizer is None:
+        warning = (
+            f"{perplexity.unknown:.0%} of the tokens of {name} are outside the vocabulary. Raw "
+            "text needs --tokenizer LANGUAGE, such as en, or --tokenizer model."
+        )
+    if warning:
         note(f"warning: {warning}")
     return 0
 
@@ -216,33 +222,31 @@ _PAIR_FIELDS = (
 
 
 def _score_pairs(
-    args: argparse.Namespace, predictor: Predictor, tokenizer: Tokenizer | None
+    args: argparse.Namespace,
+    pairs: Sequence[MinimalPair],
+    predictor: Predictor,
+    tokenizer: Tokenizer | None,
 ) -> int:
     from bilm.data.untokenized import warn_if_untokenized
-    from bilm.use.minimal_pairs import PairCounts, read_pairs, score_pairs
 
-    files = find_all_files(args.pairs)
     split = str.split if tokenizer is None else tokenizer.tokens
     if tokenizer is None:
-        warn_if_untokenized((pair.good.split() for pair in read_pairs(files, args.by)), files[0])
+        warn_if_untokenized((pair.good.split() for pair in pairs), args.pairs[0])
     else:
         note(f"tokenizer: {tokenizer.name}")
     counts: dict[str, PairCounts] = defaultdict(PairCounts)  # those of all pairs under ""
 
     def counted() -> Iterator[tuple[int, ScoredPair]]:
-        pairs = read_pairs(files, args.by)
         scored = score_pairs(predictor, pairs, split, batch_size=args.batch_size)
         for number, pair in enumerate(scored):
             for name in {"", pair.pair.phenomenon}:
                 counts[name].add(pair)
             yield number, pair
-        if not counts:
-            raise InputError(f"{files[0]}: must have a pair, got none.")
 
     if args.out == STANDARD:
         with text_command.progress_display(args.out) as display:
             for number, _ in counted():
-                display.update("scoring", number + 1, unit="pairs")
+                display.update("scoring", number + 1, len(pairs), "pairs")
     else:
         text_command.write_results(
             args, counted(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects
@@ -264,12 +268,16 @@ def _pair_objects(scored: ScoredPair) -> Iterator[dict[str, Any]]:
 
 def _print_accuracies(counts: dict[str, PairCounts]) -> None:
     total = counts[""]
-    rows = [("phenomenon", "pairs", *total.n_right)]
+    has_ties = any(total.n_ties.values())
+    rows = [("phenomenon", "pairs", *total.n_right, *["ties"] * has_ties)]
     for name in [*sorted(filter(None, counts)), ""]:
         of_name = counts[name]
         accuracies = (f"{100 * of_name.accuracy(direction):.1f} %" for direction in total.n_right)
-        rows.append((name or "all", f"{of_name.n_pairs:,}", *accuracies))
+        ties = "/".join(str(of_name.n_ties[direction]) for direction in total.n_right)
+        rows.append((name or "all", f"{of_name.n_pairs:,}", *accuracies, *[ties] * has_ties))
     show(table(rows))
+    if has_ties:
+        note(f"ties ({'/'.join(total.n_right)}): pairs with equal scores, which count as half")
     if total.n_unknown:
         note(
             f"{total.n_unknown:,} of {total.n_pairs:,} pairs have tokens outside the vocabulary, "

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from bilm.core.errors import OBJECT, TEXT, require
+from bilm.core.errors import OBJECT, TEXT, InputError, require
 from bilm.files.reading import PathLike, parse_json, read_lines
-from bilm.use.predictor import Predictor, SentenceScore
+
+if TYPE_CHECKING:
+    from bilm.use.predictor import Predictor, SentenceScore
 
 PHENOMENON_FIELDS = ("linguistics_term", "phenomenon", "UID")
 """Fields that may name the phenomenon of a pair; the first existing field is used."""
@@ -49,8 +51,9 @@ class PairCounts:
 
     n_pairs: int = 0
     n_unknown: int = 0  # pairs with a token outside the vocabulary
-    # By direction: pairs whose good sentence is more probable.
+    # By direction: pairs whose good sentence is more probable, and pairs with equal scores.
     n_right: Counter[str] = field(default_factory=Counter)
+    n_ties: Counter[str] = field(default_factory=Counter)
 
     def add(self, scored: ScoredPair) -> None:
         """Count a pair."""
@@ -60,17 +63,21 @@ class PairCounts:
             good, bad = getattr(scored.good, total), getattr(scored.bad, total)
             if good is not None:
                 self.n_right[direction] += good > bad
+                self.n_ties[direction] += good == bad
 
     def accuracy(self, direction: str) -> float:
-        """The proportion of pairs that are right, 0 to 1."""
-        return self.n_right[direction] / self.n_pairs
+        """The proportion of pairs that are right, 0 to 1; a tie counts as half."""
+        return (self.n_right[direction] + self.n_ties[direction] / 2) / self.n_pairs
 
 
-def read_pairs(
-    files: Iterable[PathLike], phenomenon_field: str | None = None
-) -> Iterator[MinimalPair]:
+def read_pairs(files: Iterable[PathLike], phenomenon_field: str | None = None) -> list[MinimalPair]:
     """Read pairs from JSON lines with `sentence_good` and `sentence_bad`, as BLiMP has them;
-    `phenomenon_field` None: the first of `PHENOMENON_FIELDS` in a line."""
+    `phenomenon_field` None: the first of `PHENOMENON_FIELDS` in a line.
+
+    Raises:
+        InputError: a line is not such an object, or there is no pair.
+    """
+    pairs, path = [], None
     for path in files:
         for number, line in enumerate(read_lines(path), start=1):
             if not line.strip():
@@ -81,7 +88,10 @@ def read_pairs(
             name = phenomenon_field or next(filter(values.__contains__, PHENOMENON_FIELDS), None)
             names = ["sentence_good", "sentence_bad", *([name] if name else [])]
             require(TEXT, **{f"{where}: {key}": values.get(key) for key in names})
-            yield MinimalPair(*(values[key] for key in names))
+            pairs.append(MinimalPair(*(values[key] for key in names)))
+    if not pairs:
+        raise InputError(f"{path}: must have a pair, got none.")
+    return pairs
 
 
 def score_pairs(
