@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,22 @@ def test_help_names_every_subcommand(capsys):
     for name in SUBCOMMANDS:
         summary = (make_parser(name).description or "").partition("\n")[0].rstrip(".")
         assert f" {name} {summary} " in " ".join(printed.split())
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_help_fits_a_terminal_and_its_examples_can_be_pasted(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = make_parser(name, f"bilm {name}").format_help()
+    usage, _, rest = text.partition("\n\n")  # argparse does not break a group of the usage
+    assert usage.startswith("usage: ") and max(map(len, rest.splitlines())) <= 80
+    examples = [
+        shlex.split(line.partition("<")[0], comments=True)
+        for line in rest.replace("\\\n", "").splitlines()
+        if line.startswith("  bilm ")
+    ]
+    assert examples
+    for _, subcommand, *arguments in examples:
+        make_parser(subcommand).parse_args(arguments)
 
 
 def test_without_a_subcommand_help_is_printed_and_the_code_is_2(capsys):

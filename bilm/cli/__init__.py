@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bilm
-from bilm.cli.flags import Parser
+from bilm.cli.flags import HelpFormatter, Parser
 from bilm.core.errors import InputError, TrainingError
 from bilm.terminal import end_output, note, warnings_on_stderr
 
@@ -57,8 +57,7 @@ def make_parser(subcommand: str, program: str | None = None) -> argparse.Argumen
     """The parser of a subcommand, whose module alone is imported; `program` is its name in messages
     (default: the name of the script)."""
     module = importlib.import_module(f"bilm.cli.{subcommand}")
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog=program, description=module.__doc__, formatter_class=form)
+    parser = Parser(prog=program, description=module.__doc__, formatter_class=HelpFormatter)
     module.add_arguments(parser)
     # `run` reports the usage errors that it detects through the subcommand's own parser.
     parser.set_defaults(run=module.run, parser=parser)

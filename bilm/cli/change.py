@@ -3,18 +3,19 @@
 OLD and NEW are text files or quoted globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens
 separated by spaces. --out is a table with one row per target word, by descending excess:
 
-  excess          mean cosine distance between the corpora minus the mean distance within them:
-                  about 0 for a word that did not change, however varied its uses are
+  excess          mean cosine distance between the corpora minus the mean
+                  distance within them: about 0 for a word that did not change
   PRT             1 / cosine of the mean vectors
-  APD             mean cosine distance of all pairs of an old and a new occurrence
+  APD             mean cosine distance of an old and a new occurrence
   geometric_mean  sqrt(PRT * APD)
-  JSD             Jensen-Shannon divergence, in nats, over clusters of all occurrences
+  JSD             Jensen-Shannon divergence over clusters, in nats
 
-  bilm change old.txt new.txt --targets words.txt --model elmo --out change.tsv --page change.html
-  bilm change old.txt.gz new.txt.gz --targets targets.txt --lemma_pos --model elmo \\
-      --out change.tsv --gold graded.txt --save_uses uses
-  bilm change old.txt new.txt --targets words.txt --old_vectors old.hdf5 --new_vectors new.hdf5 \\
-      --out change.tsv
+  bilm change old.txt new.txt --targets words.txt --model elmo \\
+      --out change.tsv --page change.html
+  bilm change old.txt.gz new.txt.gz --targets targets.txt --lemma_pos \\
+      --model elmo --out change.tsv --gold graded.txt --save_uses uses
+  bilm change old.txt new.txt --targets words.txt \\
+      --old_vectors old.hdf5 --new_vectors new.hdf5 --out change.tsv
 
 A target is a word, forms of a word joined with +, as in bank+banks, or with --lemma_pos a word with
 a part of speech, as in attack_nn.

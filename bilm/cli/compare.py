@@ -5,8 +5,8 @@ Each pair is compared by the cosine of the words' vectors. Layer 0 and --static 
 sentence: there, a word always has the cosine 1 with itself.
 
   bilm compare "they [play] cards" "his first [play]" --model elmo
-  bilm compare "they [play] cards" "his first [play]" "a [game] of cards" --model elmo \\
-      --static vectors.txt
+  bilm compare "they [play] cards" "his first [play]" "a [game] of cards" \\
+      --model elmo --static vectors.txt
 
 --pairs reads pairs in the form of WiC: word, part of speech, positions (as in 2-5, 0-based) and two
 sentences, separated by tabs. --gold has one answer per line, T (the same meaning) or F, or a

@@ -6,7 +6,7 @@ options.json, which ELMo.from_pretrained, `bilm embed` and `bilm info` read. PyT
 and nothing that a .pkl file names is run: only its tensors are read.
 
   bilm convert 144.zip elmo-en
-  bilm convert nlpl-144 elmo-en                      downloads it first
+  bilm convert nlpl-144 elmo-en  # downloads it first
   bilm embed text.txt vectors.hdf5 --model elmo-en
 """
 

@@ -1,8 +1,9 @@
 """Write a trained model's weights for use.
 
-As a file in the published format, with the options for inference next to it:
+As a file in the published format, with the options for inference next to it, here in
+weights.options.json:
 
-  bilm dump --save_dir model --outfile weights.hdf5        (and weights.options.json)
+  bilm dump --save_dir model --outfile weights.hdf5
 
 or as a model folder, with model.hdf5, options.json and vocab.txt:
 

@@ -4,11 +4,11 @@ IN is UTF-8 text (plain, .gz, .xz), one sentence per line, tokens separated by w
 FASTA file of proteins (.fasta, .fa); - is standard input. OUT is a file of vectors; its ending
 chooses the format:
 
-  bilm embed text.txt vectors.hdf5 --model elmo --all       as `allennlp elmo` writes them
-  bilm embed text.txt vectors.npz --model elmo --average    for numpy.load
-  bilm embed text.txt vectors.parquet --model elmo --top    one row per sentence, for data frames
-  bilm embed proteins.fasta p.h5 --model seqvec --layers sum    as SeqVec writes them
-  bilm embed - - --model elmo --top < text.txt              JSON lines, on standard output
+  bilm embed text.txt v.hdf5 --model elmo --all      # as AllenNLP writes them
+  bilm embed text.txt v.npz --model elmo --average   # for numpy.load
+  bilm embed text.txt v.parquet --model elmo --top   # for data frames
+  bilm embed a.fasta v.h5 --model seqvec --layers sum  # as SeqVec writes them
+  bilm embed - - --model elmo --top < text.txt       # JSON lines
 
 The key of a sentence is its 0-based line number, its line in --ids, or its FASTA id; an empty line
 is a sentence without tokens. In Parquet, which needs the extra `parquet`, the number is in the
@@ -18,7 +18,8 @@ space again; after a crash the same command with --resume continues from it.
 On Ray, which needs the extra `ray`, many processes or machines share the files of a corpus; OUT is
 a folder of Parquet files:
 
-  bilm embed 'text/*.txt' vectors --model elmo --pooling mean --engine ray --workers 2
+  bilm embed 'text/*.txt' vectors --model elmo --pooling mean \\
+      --engine ray --workers 2
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ signatures of TF-Hub's ELMo: `default` takes strings (batch,), which are split o
 lstm_outputs1 and so on, elmo, and default, the mean of elmo over a sentence's tokens.
 
   bilm export elmo served
-  bilm export elmo served/1 --mix tagger.keras      with the mix trained in a Keras model
+  bilm export elmo served/1 --mix tagger.keras  # the mix of a Keras model
 """
 
 from __future__ import annotations

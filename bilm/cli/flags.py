@@ -74,6 +74,19 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message(text)}\nSee `{self.prog} --help`.\n")
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Fills the paragraphs of a description, and keeps its indented lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks = [
+            block
+            if block.startswith(" ")
+            else super(HelpFormatter, self)._fill_text(block, width, indent)
+            for block in text.strip().split("\n\n")
+        ]
+        return "\n\n".join(blocks)
+
+
 def _underscored(arg: str) -> str:
     """A flag with underscores for hyphens; a value unchanged."""
     name, equals, value = arg.partition("=")
@@ -296,8 +309,8 @@ RECIPE = {
 }
 NETWORK_CHOICE = {
     f"--preset {'|'.join(PRESETS)}": "size of the model (default: base). tiny: a trial in minutes; "
-    "base: millions of words in hours without a GPU; small, medium: tens of millions of words; "
-    "original: the size of the paper, for GPUs and hundreds of millions of words",
+    "base: millions of words in hours without a GPU; small: tens of millions of words; medium: "
+    "hundreds of millions; original: the size of the paper, for GPUs",
     "--options_file FILE": "options.json of a training run, instead of a preset",
 }
 PRECISION = {"--precision float32|bfloat16": "precision of matrix products (default: float32)"}

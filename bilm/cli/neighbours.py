@@ -7,8 +7,9 @@ subtracting their mean. --static also shows the nearest words by static vectors,
 on the sentence: table 4 of the paper (Peters et al., 2018).
 
   bilm neighbours "they [play] cards" --model elmo --text corpus.txt
-  bilm neighbours "a [play] in three acts" "they [play] cards" --model elmo --text corpus.txt \\
-      --static vectors.txt --any_word --occurrences play.npz
+  bilm neighbours "a [play] in three acts" "they [play] cards" \\
+      --model elmo --text corpus.txt --static vectors.txt --any_word \\
+      --occurrences play.npz
 """
 
 from __future__ import annotations

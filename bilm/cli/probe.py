@@ -16,9 +16,11 @@ For uses of words, each test use gets a sense by comparison with the training us
 similarity of its mean vector, by a factor chosen by cross-validation on the training uses.
 
   bilm probe --train train.conllu --test test.conllu --model elmo --column UPOS
-  bilm probe --train train.conllu --test test.conllu --model elmo --static vectors.txt \\
-      --sizes 100,1000,all --out result.json --picture result.svg
-  bilm probe --train train-uses.txt --test test-uses.txt --model elmo --method prior
+  bilm probe --train train.conllu --test test.conllu --model elmo \\
+      --static vectors.txt --sizes 100,1000,all \\
+      --out result.json --picture result.svg
+  bilm probe --train train-uses.txt --test test-uses.txt --model elmo \\
+      --method prior
 
 After Ctrl-C, the same command computes the results that are missing from --out.
 """

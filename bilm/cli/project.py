@@ -5,15 +5,16 @@ clusters saved by `bilm senses --occurrences`; without them, up to three words a
 `bilm senses`. Layer 0 does not depend on the context and is drawn only with --layer 0. The ending
 of --out sets the format:
 
-  .html    one page that works offline: typical sentences of each cluster, a search, and for each
-           dot its sentence and nearest neighbours
+  .html    one page that works offline: typical sentences of each cluster, a
+           search, and for each dot its sentence and nearest neighbours
   .png     a picture; .svg for a scalable one
 
 Requires scikit-learn for pictures, and matplotlib for .png and .svg.
 
   bilm senses bank --model elmo --text text.txt --occurrences bank.npz
   bilm project --occurrences bank.npz --out bank.html
-  bilm project bank spring --model elmo --text "text/*.txt" --method tsne --out both.png
+  bilm project bank spring --model elmo --text "text/*.txt" \\
+      --method tsne --out both.png
   bilm project --labels labelled.tsv --model elmo --layer top --out senses.svg
 """
 

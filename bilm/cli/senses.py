@@ -16,7 +16,8 @@ the agreement of clusters and labels: ARI (0 by chance, 1 if identical) and V-me
 --occurrences also saves the clusters, and `bilm project --occurrences` draws them.
 
   bilm senses bank spring --model elmo --text corpus.txt
-  bilm senses bank+banks --model elmo --text corpus.txt --clusters 3 --out bank.tsv
+  bilm senses bank+banks --model elmo --text corpus.txt --clusters 3 \\
+      --out bank.tsv
   bilm senses --model elmo --labels occurrences.tsv
 """
 

@@ -6,7 +6,8 @@ mean of a layer over all occurrences. Files are text in the form of word2vec and
 GloVe, fastText and word2vec files (.bin too) can also be searched.
 
   bilm static --text corpus.txt --out vectors.txt
-  bilm static --text corpus.txt --out vectors.txt --method mean --model elmo --layer 1
+  bilm static --text corpus.txt --out vectors.txt --method mean \\
+      --model elmo --layer 1
   bilm static --vectors vectors.txt --nearest play bank
   bilm static --vectors vectors.txt --analogy man king woman
   bilm static --vectors vectors.txt --analogies questions-words.txt

@@ -3,7 +3,8 @@
 The corpus is UTF-8 text, one sentence per line, tokens separated by white space. The vocabulary is
 one word per line: <S>, </S>, <UNK>, then the words by descending count (`bilm vocab` writes it).
 
-  bilm train --save_dir model --vocab_file vocab.txt --train_prefix 'corpus/train-*.txt'
+  bilm train --save_dir model --vocab_file vocab.txt \\
+      --train_prefix 'corpus/train-*.txt'
 
 The folder then holds checkpoints, options.json and the vocabulary (vocab.txt); `bilm test`
 measures it and `bilm dump` writes its weights for use. After Ctrl-C, a crash or a full disk,
