@@ -16,7 +16,7 @@ LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "matplotlib>=3.8"]
 # What `bilm embed` needs for Parquet and for tables of vectors.
 PARQUET = ["pyarrow>=18"]
 # What `bilm embed --engine ray` needs.
-RAY = ["ray>=2.60,<3", *PARQUET]
+RAY = ["ray[data]>=2.60,<3", *PARQUET]
 # What models on Hugging Face need.
 HUB = ["huggingface_hub>=0.34"]
 

@@ -10,12 +10,13 @@ from bilm.core.errors import InputError
 _LOOK = "scikit-learn gensim matplotlib"
 # What to install for a module, as in the extras of setup.py.
 _PACKAGES = {
+    "fsspec": "'ray[data]>=2.60,<3'",
     "gensim": _LOOK,
     "huggingface_hub": "huggingface_hub",
     "jieba": "jieba",
     "matplotlib": "matplotlib",
     "pyarrow": "pyarrow",
-    "ray": "'ray>=2.60,<3' pyarrow",
+    "ray": "'ray[data]>=2.60,<3'",
     "scipy": _LOOK,
     "seqeval": "seqeval",
     "sklearn": _LOOK,

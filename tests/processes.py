@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,11 +34,12 @@ def bound_files(n_bytes: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
 
 
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    """Wait until a condition holds; fail if the process ends before."""
-    while not condition():
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
+    """Wait until a condition holds, and return its value; fail if the process ends before."""
+    while not (value := condition()):
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
+    return value
 
 
 def saved_steps(save_dir: Path) -> list[int]:

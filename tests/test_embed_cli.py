@@ -172,27 +172,62 @@ def test_sentences_that_cannot_be_keys(place, capsys):
     Path("text.txt").write_text("good\n.\n", encoding="utf-8")
     arguments = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--use-sentence-keys"]
     error = input_error(arguments, capsys)
-    assert "text.txt, line 2: '.' cannot be a key: in HDF5 it names the file itself" in error
+    assert "text.txt, line 2: '.' cannot be a key" in error
     arguments[2] = "out.npz"
     assert main(arguments) == 0
     assert np.load("out.npz")["."].shape == (1, 16)
 
 
-def test_sentence_keys_that_stand_in_each_others_way():
-    keys = Keys(paths=True)
-    assert keys.is_new("a/b", "line 1") and not keys.is_new("a/b", "line 2")
-    with pytest.raises(InputError, match=r"line 3: 'a' cannot be a key: .* one within the other"):
-        keys.is_new("a", "line 3")
-    with pytest.raises(InputError, match="line 4: 'a//b' cannot be a key"):
-        keys.is_new("a//b", "line 4")
-    with pytest.raises(InputError, match="another sentence has this name, or one within"):
-        keys.is_new("a/b/c", "line 5")
-    with pytest.raises(InputError, match="keys have at most 65000 bytes and no NUL"):
-        keys.is_new("a\0b", "line 6")
-    with pytest.raises(InputError, match=r"line 7: 'x+\.\.\.x+' cannot be a key"):
-        keys.is_new("x" * 70000, "line 7")
-    names = Keys(paths=False)
-    assert names.is_new("a", "1") and names.is_new("a/b", "2") and not names.is_new("a", "3")
+@pytest.mark.parametrize(
+    ("kind", "taken", "refused"),
+    [
+        (
+            "hdf5",
+            ["a/b", "c", "d.e"],
+            [
+                "a",
+                "a//b",
+                "a/b/c",
+                "c/d",
+                "/c",
+                ".",
+                "/",
+                "x/",
+                "and / or /",
+                "./c",
+                "a\0b",
+                "x" * 70000,
+            ],
+        ),
+        ("npz", ["a", "b.npy", "a/b", "."], ["a.npy", "b", "a\0b", "x" * 70000]),
+        ("jsonl", ["a", "a.npy", "a/b", ".", "/"], ["a\0b"]),
+    ],
+)
+def test_keys_that_a_format_cannot_hold(kind, taken, refused):
+    keys = Keys(kind)
+    for key in taken:
+        assert keys.is_new(key, "line 1") and not keys.is_new(key, "line 2")
+    for key in refused:
+        with pytest.raises(InputError, match=r"line 3: .* cannot be a key"):
+            keys.is_new(key, "line 3")
+
+
+@pytest.mark.parametrize("out", ["o.json", "o.txt", "o.npz.gz", "o.hdf5.gz", "o.gz"])
+def test_endings_that_no_format_has(place, out, capsys):
+    arguments = ["embed", "text.txt", out, "--model=elmo"]
+    assert f"or have no ending, got '{out}'" in usage_error(arguments, capsys)
+    assert sorted(os.listdir()) == ["elmo", "text.txt"]
+
+
+def test_endings_in_upper_case_and_compressed(place):
+    import gzip
+
+    embed(out="o.NPZ")
+    assert sorted(np.load("o.NPZ"))[:2] == ["0", "1"]
+    embed(out="o.JSONL.gz")
+    embed("--format=jsonl", out="o.txt")
+    lines = gzip.decompress(Path("o.JSONL.gz").read_bytes())
+    assert lines == Path("o.txt").read_bytes() and len(lines.splitlines()) == 6
 
 
 def test_an_unknown_word_is_named_with_its_line(published, tmp_path, capsys):

@@ -15,7 +15,7 @@ from bilm.cli import main
 from bilm.data.sentences import Sentence
 from bilm.vectors.arrow import write_parquet
 from bilm.vectors.job_pieces import JobPieces
-from bilm.vectors.vector_files import write_hdf5, write_jsonl, write_npz
+from bilm.vectors.vector_files import HDF5Vectors, write_jsonl, write_npz
 from tests.command_line import input_error
 from tests.compare import close
 from tests.embedded_text import LINES, embed, read, write_lines
@@ -39,9 +39,10 @@ def test_shards_share_the_lines(place):
     assert index == {LINES[0]: "0", "a  dog": "2", "猫 / dog": "4"}
 
 
-def crash_after(monkeypatch, n, *flags):
-    """Crash once `n` sentences are in pieces."""
-    add = JobPieces.add
+def crash_after(monkeypatch, n, *flags, out="out.hdf5"):
+    """Crash once `n` sentences are saved."""
+    store = HDF5Vectors if out == "out.hdf5" else JobPieces
+    add = store.add
 
     def add_until(pieces, *arguments):
         if pieces.n_sentences == n:
@@ -49,29 +50,60 @@ def crash_after(monkeypatch, n, *flags):
         add(pieces, *arguments)
 
     with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(JobPieces, "add", add_until)
-        embed("--all", *flags)
-    assert len(list(PARTIAL.glob("pieces-*/*.hdf5"))) == 1 and not os.path.exists("out.hdf5")
+        patch.setattr(store, "add", add_until)
+        embed("--all", *flags, out=out)
+    assert not os.path.exists(out)
 
 
-def test_resume_after_a_crash(place, monkeypatch, capsys):
-    crash_after(monkeypatch, 3)
-    (piece,) = PARTIAL.glob("pieces-*/*.hdf5")
-    (piece.parent / ".000001.hdf5.12345678.tmp").write_bytes(b"half a piece")
-    # A value that is never computed shows that the piece is reused.
-    with h5py.File(piece, "r+") as file:
-        file["vectors"][0, 0, 0] = 7
-    embed("--all", "--resume")
+@pytest.mark.parametrize("ending", ["hdf5", "npz"])
+def test_resume_after_a_crash(place, monkeypatch, capsys, ending):
+    out = f"out.{ending}"
+    crash_after(monkeypatch, 3, out=out)
+    (folder,) = Path(f"{out}.partial").glob("pieces-*")
+    (folder / ".000001.hdf5.12345678.tmp").write_bytes(b"half a piece")
+    # A value that is never computed shows that the vectors are reused.
+    name, key = (".vectors.hdf5", "0") if ending == "hdf5" else ("000000.hdf5", "vectors")
+    with h5py.File(folder / name, "r+") as file:
+        file[key][0, 0, 0] = 7
+    embed("--all", "--resume", out=out)
     assert "3 sentences are taken over from the interrupted job" in capsys.readouterr().err
-    arrays, index = read()
-    assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"] and len(index) == 5
+    arrays = read()[0] if ending == "hdf5" else dict(np.load(out))
     assert arrays["0"][0, 0, 0] == 7
     arrays["0"][0, 0, 0] = place.expected[0][0, 0, 0]
     for key, layers in enumerate(place.expected):
         np.testing.assert_allclose(arrays[str(key)], layers, atol=1e-6)
-    assert not PARTIAL.exists()
-    embed("--all", "--resume")
-    assert "out.hdf5 is complete already" in capsys.readouterr().err
+    assert not os.path.exists(f"{out}.partial")
+
+
+def test_hdf5_with_a_number_that_is_not_finite(place, monkeypatch, capsys):
+    crash_after(monkeypatch, 3)
+    (path,) = PARTIAL.glob("pieces-*/.vectors.hdf5")
+    with h5py.File(path, "r+") as file:
+        file["2"][0, 1, 0] = np.nan
+    resume = ["embed", "text.txt", "out.hdf5", "--model=elmo", "--all", "--resume"]
+    assert "vectors of 2 must be finite" in input_error(resume, capsys)
+
+
+@pytest.mark.parametrize("out", ["out.hdf5", "o.npz", "o.JSONL", "o.jsonl.gz", "o.parquet"])
+def test_resume_knows_its_own_result(place, capsys, out):
+    if out == "o.parquet":
+        pytest.importorskip("pyarrow")
+    resume = ["embed", "text.txt", out, "--model=elmo", "--resume"]
+    assert main(resume) == 0
+    before = Path(out).read_bytes()
+    assert main(resume) == 0
+    assert f"{out} is complete already" in capsys.readouterr().err
+    for flag, message in (
+        ("--top", "layers is 'average' there, 'top' now"),
+        ("--shard=1/2", "shard"),
+    ):
+        assert message in input_error([*resume, flag], capsys)
+    write_lines([*LINES[:-1], "dogs"])
+    assert "is the result of another job: text is" in input_error(resume, capsys)
+    assert Path(out).read_bytes() == before
+    Path(out).write_text("mine\n", encoding="utf-8")
+    assert "not a complete file of vectors" in input_error(resume, capsys)
+    assert not list(Path().glob("*.partial"))
 
 
 def test_resume_with_another_text_or_other_vectors(place, monkeypatch, capsys):
@@ -84,9 +116,9 @@ def test_resume_with_another_text_or_other_vectors(place, monkeypatch, capsys):
     )
     write_lines([LINES[0], "another text", *LINES[2:]])
     error = input_error([*resume, "--all"], capsys)
-    assert "text.txt, line 2 is not the sentence whose vectors are in out.hdf5.partial." in error
+    assert "text.txt must begin with the 3 sentences whose vectors are in" in error
     write_lines(LINES[:2])
-    assert "text.txt, line 3 is not the" in input_error([*resume, "--all"], capsys)
+    assert "text.txt must begin with the 3" in input_error([*resume, "--all"], capsys)
     write_lines(["another text"] * 6)
     assert main([*resume[:-1], "--all", "--force"]) == 0
     assert read()[1] == {"another text": "5"}
@@ -116,14 +148,11 @@ def test_resume_after_kill_9(tmp_path):
                str(folder), "--resume", "--all"]  # fmt: skip
     partial = tmp_path / "out.hdf5.partial"
     process = start_bilm(command)
-    wait_for(lambda: list(partial.glob("pieces-*/000001.hdf5")), process)
+    journal = wait_for(lambda: list(partial.glob("pieces-*/journal")), process)
+    wait_for(lambda: b'"n_sentences": 0,' not in journal[0].read_bytes(), process)
     process.kill()
     process.communicate()
-    (pieces,) = partial.glob("pieces-*")
-    n_saved = 0
-    for path in pieces.glob("0*.hdf5"):
-        with h5py.File(path) as file:
-            n_saved += len(json.loads(file["sentences"][()].tobytes()))
+    n_saved = json.loads(journal[0].read_bytes().splitlines()[0])["record"]["n_sentences"]
     assert 0 < n_saved < n_lines
     process = start_bilm(command)
     _, said = process.communicate()
@@ -160,7 +189,12 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
         pieces.save()
     assert kept == [False, False, True, False]
     assert [isinstance(e.vectors, h5py.Dataset) for e in pieces] == kept
-    write_hdf5(tmp_path / "o.hdf5", pieces, with_index=False)
+    with HDF5Vectors(str(tmp_path), shape, dtype) as store:
+        for number, vectors in model.encode_iter(
+            enumerate(texts), layers, with_ids=True, new_array=store.new_array
+        ):
+            store.add(Sentence(number, texts[number]), vectors)
+        store.complete(str(tmp_path / "o.hdf5"), "{}")
     with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
         write_npz(npz, pieces, with_index=False)
         write_jsonl(lines, pieces)
@@ -171,10 +205,8 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
         for of_format in (arrays[str(k)], npz[str(k)], np.reshape(of_line, vectors.shape)):
             np.testing.assert_allclose(of_format, vectors, atol=1e-6 if "32" in dtype else 5e-3)
     parquet = pytest.importorskip("pyarrow.parquet")
-    settings = {"shape": shape, "dtype": dtype, "layers": layers, "pooling": None, "model": "m",
-                "precision": "float32"}  # fmt: skip
     with open(tmp_path / "o.parquet", "wb") as file:
-        write_parquet(file, pieces, settings, group_bytes=700)
+        write_parquet(file, pieces, shape, dtype, "{}", group_bytes=700)
     file = parquet.ParquetFile(tmp_path / "o.parquet")
     rows = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
     assert rows == [2, 1, 1]

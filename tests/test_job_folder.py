@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -210,6 +211,10 @@ def test_two_jobs_do_not_write_the_same(out):
 FOREIGN = {
     "the user's folder": lambda partial: (partial.mkdir(), (partial / "my.txt").write_text("mine")),
     "another record": lambda partial: (partial.mkdir(), (partial / "job.json").write_text("{}")),
+    "a damaged record": lambda partial: (
+        partial.mkdir(),
+        (partial / "job.json").write_text('{"program": "bilm embed", "format": 2, "settings": 1}'),
+    ),
     "a record that is a list": lambda partial: (
         partial.mkdir(), (partial / "job.json").write_text("[]"),
     ),
@@ -266,7 +271,7 @@ def write_sentences(folder, **settings):
 
 
 def check_sentences(pieces):
-    assert (pieces.n_sentences, pieces.n_rows) == (len(ODD), 11)
+    assert pieces.n_sentences == len(ODD)
     for number, (sentence, vectors) in enumerate(pieces):
         assert sentence == Sentence(number, ODD[number])
         np.testing.assert_array_equal(vectors, vectors_of(len(ODD[number].split()), number))
@@ -296,4 +301,9 @@ def test_a_damaged_piece_is_named(tmp_path):
         JobPieces(str(tmp_path), SHAPE, "float32")
 
 
-# The command line
+def test_a_number_that_is_not_finite_is_damage(tmp_path):
+    pieces = write_sentences(tmp_path, piece_bytes=1)
+    with h5py.File(tmp_path / "000000.hdf5", "r+") as file:
+        file["vectors"][1, 0] = np.nan
+    with pytest.raises(InputError, match=r"000000\.hdf5: .*finite"):
+        list(pieces)

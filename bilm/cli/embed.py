@@ -15,8 +15,8 @@ is a sentence without tokens. In Parquet, which needs the extra `parquet`, the n
 column id. Until OUT is complete, the vectors are in a folder OUT.partial, which needs as much disk
 space again; after a crash the same command with --resume continues from it.
 
-On Ray, which needs the extra `ray`, many processes or machines share the files of a corpus; OUT is
-a folder of Parquet files:
+On Ray, which needs the extra `ray`, many processes or machines share the files of a corpus, or of a
+table in Parquet; OUT is a folder with a Parquet file for each:
 
   bilm embed 'text/*.txt' vectors --model elmo --pooling mean \\
       --engine ray --workers 2
@@ -66,9 +66,10 @@ _SHARD = "embed only lines I, I + N, I + 2 N, ... (I from 1 to N), so that N job
 _ENGINE = {
     "--workers N": "processes that compute, each with a model in its memory",
     "--cpus N": "CPUs and TensorFlow threads of each worker (default: 1)",
+    "--gpus X": "GPUs of each worker (default: none); 0.5 lets two workers share one",
     "--address ADDRESS": "address of a Ray cluster (default: the variable RAY_ADDRESS; without it "
     "Ray is started on this machine and ended again)",
-    "--part_mb MB": "approximate text per file of OUT (default: 0.25 to 2, by the text's size)",
+    "--text_column NAME": "column of text, if IN are Parquet files (default: text)",
 }
 _shard = flags.value(
     lambda text: tuple(map(int, text.split("/"))),
@@ -100,8 +101,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(group, _JOB)
     group = parser.add_argument_group(
         "engine",
-        "IN is then a file or a glob, OUT a folder of Parquet files on a disk that all workers "
-        "see. A row's id is the number of its line over all files in the order of their names.",
+        "IN is then a file or a glob, OUT a folder with a Parquet file for each, on a disk that "
+        "all workers see or in an object store (s3://...). A row has its file and line.",
     )
     flags.add(group, {"--engine NAME": "compute on an engine: ray"}, choices=("ray",))
     flags.add(group, _ENGINE)
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _embed(args: argparse.Namespace) -> int:
-    for flag in ("workers", "cpus", "address", "part_mb"):
+    for flag in ("workers", "cpus", "gpus", "address", "text_column"):
         if getattr(args, flag) is not None:
             flags.usage_error(args, f"--{flag} goes with --engine ray")
     source = flags.model_source(args)
@@ -137,8 +138,6 @@ def _embed(args: argparse.Namespace) -> int:
         )
     except ArgumentsError as error:
         flags.usage_error(args, str(error))
-    if job.is_complete:
-        return _note_complete(args)
     model = text_command.load_elmo(args, source)
     with progress_display(args.output) as display:
 
@@ -146,6 +145,8 @@ def _embed(args: argparse.Namespace) -> int:
             display.update("embedding", n_sentences, n_all, "sentences", f"{n_tokens:,} tokens")
 
         done = job.run(model, show)
+    if done.was_complete:
+        return _note_complete(args)
     if done.n_left:
         note(f"{done.n_left:,} sentences are taken over from the interrupted job")
     if done.n_repeated or done.n_empty:
@@ -162,21 +163,23 @@ def _note_complete(args: argparse.Namespace) -> int:
 
 def _embed_on_ray(args: argparse.Namespace) -> int:
     _require_flags_for_ray(args)
-    import_extra("ray", "--engine ray")
+    model = text_command.pretrained(args)  # imports TensorFlow, which Ray does as well, loudly
+    import_extra("ray.data", "--engine ray")
     from bilm.vectors.ray import embed
-
-    model = text_command.pretrained(args)
     from bilm.vectors.tables import TableEmbedder
 
     embedder = TableEmbedder(
-        model, threads=args.cpus, **flags.given(args, "layers", "pooling", "dtype", "batch_size")
+        model,
+        text_column=args.text_column or "text",
+        threads=args.cpus,
+        **flags.given(args, "layers", "pooling", "dtype", "batch_size"),
     )
     with _without_ray(), ProgressDisplay() as display:
         done = embed(
             args.input,
             args.output,
             embedder,
-            part_bytes=args.part_mb and max(1, round(args.part_mb * 2**20)),
+            gpus=args.gpus or 0,
             show=lambda stage: display.update(*stage),
             **flags.given(args, "workers", "address", "resume", "force"),
         )
@@ -189,19 +192,16 @@ def _embed_on_ray(args: argparse.Namespace) -> int:
 
 
 def _require_flags_for_ray(args: argparse.Namespace) -> None:
-    from bilm.data.sentences import is_fasta
-
     for flag in ("use_sentence_keys", "forget_sentences", "ids"):
         if getattr(args, flag):
             flags.usage_error(args, f"--{flag} does not go with --engine")
     for is_broken, rule in (
         (args.format not in (None, "parquet"), f"--engine writes Parquet, not {args.format}"),
-        (args.shard != (1, 1), "--shard does not go with --engine, which divides the text itself"),
+        (args.shard != (1, 1), "--shard does not go with --engine, which shares the files itself"),
         (
             STANDARD in (args.input, args.output),
             "--engine reads files and writes a folder, not standard output",
         ),
-        (is_fasta(args.input), "--engine reads text, not FASTA"),
         (args.workers is None, "--engine ray needs --workers"),
         (args.resume and args.force, "--resume continues, --force starts over: choose one"),
     ):
@@ -211,9 +211,12 @@ def _require_flags_for_ray(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _without_ray() -> Iterator[None]:
-    """Keep Ray's messages off both streams: its logger, its C++, and its prints about processes
-    that have ended. Its log files have them all."""
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    """Keep Ray's messages off both streams; its log files have them all."""
+    import ray.data
+
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     with (
         warnings.catch_warnings(),
         python_only_on_stderr(),

@@ -209,6 +209,8 @@ def require_inputs(args: argparse.Namespace) -> None:
     from bilm.files.named_models import is_remote, require_known
 
     for flag, name in _texts(args):
+        if is_remote(name) and flag == "input":
+            continue  # in an object store; Ray finds it
         if flag in _GLOBS or (flag == "input" and getattr(args, "engine", None)):
             find_files(name)
         elif flag in _MODELS:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from bilm.core.errors import InputError
 from bilm.files.contents import substitute_for_a_file
 from bilm.files.reading import PathLike, require_file
+from bilm.files.writing import atomic_write
 
 
 @contextlib.contextmanager
@@ -183,3 +185,123 @@ class _Disk(io.FileIO):
         with memoryview(buffer) as view:  # h5py 3.11 gives a buffer that takes no slice of bytes
             view[n:] = bytes(len(view) - n)  # after an error some bytes are missing
         return len(buffer)
+
+
+class JournaledHDF5:
+    """An HDF5 file that grows, and keeps all that was committed however its process ends; a context
+    manager.
+
+    HDF5 overwrites its tables of contents in place, so a file that was being written is lost. Here
+    bytes of the last commit are only replaced in memory, until `commit` has written them to
+    `journal`; opening the file applies the journal, and cuts off what was written after it.
+
+    Attributes:
+        file: the open file.
+        record: of the last commit; empty for a new file.
+
+    Raises:
+        InputError: the journal or the file is damaged.
+    """
+
+    def __init__(self, path: str, journal: str) -> None:
+        self._path, self._journal = path, journal
+        self.record: dict[str, Any] = {}
+        is_new = not os.path.exists(journal)
+        with damage_named(path), contextlib.ExitStack() as stack:
+            self._disk = stack.enter_context(_JournaledDisk(path, "w+" if is_new else "r+"))
+            if not is_new:
+                with open(journal, "rb") as file:
+                    facts = json.loads(file.readline())
+                    self._disk.apply(facts["pages"], file.read(), facts["size"])
+                    self.record = facts["record"]
+            self.file = stack.enter_context(h5py.File(self._disk, "w" if is_new else "r+"))
+            self._open = stack.pop_all()
+
+    def commit(self, record: dict[str, Any], *, close: bool = False) -> None:
+        """Make the file as it is now, and `record`, survive; with `close` nothing more is added."""
+        if close:
+            self.file.close()
+        else:
+            self.file.flush()
+        disk = self._disk
+        if disk.error is not None:
+            raise disk.error
+        os.fsync(disk.fileno())
+        pages, size = disk.changes(), os.fstat(disk.fileno()).st_size
+        lengths = [[number, len(page)] for number, page in pages]
+        facts = {"record": record, "size": size, "pages": lengths}
+        with atomic_write(self._journal) as temporary, open(temporary, "wb") as file:
+            file.write(f"{json.dumps(facts)}\n".encode())
+            file.writelines(page for _, page in pages)
+        disk.apply(lengths, b"".join(page for _, page in pages), size)
+        self.record = record
+
+    def __enter__(self) -> JournaledHDF5:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._disk.is_closing = True
+        self._open.close()
+
+
+_PAGE = 4096
+
+
+class _JournaledDisk(_Disk):
+    """A file whose first `_committed` bytes are replaced in memory, page by page."""
+
+    def __init__(self, path: str, mode: str) -> None:
+        super().__init__(path, mode)
+        self._committed = 0
+        self._pages: dict[int, bytearray] = {}
+
+    def changes(self) -> list[tuple[int, bytearray]]:
+        """The pages that were replaced, by their numbers."""
+        return sorted(self._pages.items())
+
+    def apply(self, pages: list[list[int]], content: bytes, size: int) -> None:
+        """Write pages, given as pairs of a number and a length, and cut the file off at `size`."""
+        start = 0
+        for number, length in pages:
+            os.pwrite(self.fileno(), content[start : start + length], number * _PAGE)
+            start += length
+        os.ftruncate(self.fileno(), size)
+        os.fsync(self.fileno())
+        self._pages, self._committed = {}, size
+
+    def write(self, data: Any) -> int:
+        start = self.tell()
+        with memoryview(data).cast("B") as view:
+            n_old = min(len(view), max(0, self._committed - start))
+            position = start
+            while position < start + n_old:
+                number, offset = divmod(position, _PAGE)
+                stop = min(start + n_old, (number + 1) * _PAGE)
+                page = self._page(number)
+                page[offset : offset + stop - position] = view[position - start : stop - start]
+                position = stop
+            if n_old < len(view):
+                self.seek(position)
+                super().write(view[n_old:])
+            self.seek(start + len(view))
+            return len(view)
+
+    def _page(self, number: int) -> bytearray:
+        if number not in self._pages:
+            n = min(_PAGE, self._committed - number * _PAGE)
+            self._pages[number] = bytearray(os.pread(self.fileno(), n, number * _PAGE))
+        return self._pages[number]
+
+    def truncate(self, size: int | None = None) -> int:
+        return super().truncate(max(size or 0, self._committed))
+
+    def readinto(self, buffer: Any) -> int:
+        start = self.tell()
+        n = super().readinto(buffer)
+        with memoryview(buffer).cast("B") as view:
+            for number in range(start // _PAGE, -(-(start + n) // _PAGE) if self._pages else 0):
+                if (page := self._pages.get(number)) is not None:
+                    first = max(start, number * _PAGE)
+                    part = page[first - number * _PAGE :][: start + n - first]
+                    view[first - start : first - start + len(part)] = part
+        return n

@@ -355,7 +355,7 @@ def _flush(path: str) -> None:
 @contextlib.contextmanager
 def compressed(path: PathLike) -> Iterator[IO[bytes]]:
     """A file for writing, compressed if its name ends in .gz or .xz."""
-    ending = os.path.splitext(path)[1]
+    ending = os.path.splitext(path)[1].lower()
     with contextlib.ExitStack() as stack:
         file: Any = stack.enter_context(open(path, "wb"))
         if ending == ".gz":  # reproducible: without file name and time

@@ -37,10 +37,23 @@ def import_pyarrow(module: str = "pyarrow") -> Any:
     return import_extra(module, "a table of vectors")
 
 
+def settings_facts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that determine vectors, and the version, as JSON."""
+    return {name: settings[name] for name in _SETTINGS} | {"version": bilm.__version__}
+
+
 def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Metadata of a schema: JSON of the settings that determine vectors, and the version."""
-    facts = {name: settings[name] for name in _SETTINGS} | {"version": bilm.__version__}
-    return {"bilm": json.dumps(facts)}
+    """Metadata of a schema: JSON of `settings_facts`."""
+    return {"bilm": json.dumps(settings_facts(settings))}
+
+
+def read_settings(schema: pa.Schema) -> dict[str, Any]:
+    """The settings in the metadata of a schema."""
+    try:
+        facts = json.loads(schema.metadata[b"bilm"])
+        return {name: facts[name] for name in _SETTINGS}
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError("the metadata must have bilm's settings of vectors.") from error
 
 
 def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
@@ -95,28 +108,30 @@ def parquet_writer(file: IO[bytes] | str, schema: pa.Schema) -> Any:
     """A `pyarrow.parquet.ParquetWriter` for vectors: zstd, without dictionaries."""
     # Vector components hardly ever repeat, and no query asks for their maximum.
     return import_pyarrow("pyarrow.parquet").ParquetWriter(
-        file, schema, compression="zstd", use_dictionary=False, write_statistics=["id"]
+        file, schema, compression="zstd", use_dictionary=False, write_statistics=["id", "line"]
     )
 
 
 def write_parquet(
     file: str | IO[bytes],
     embedded: Iterable[EmbeddedSentence],
-    settings: Mapping[str, Any],
-    *,
+    shape: Shape,
+    dtype: str,
+    facts: str,
     with_text: bool = True,
     with_keys: bool = False,
+    *,
     group_bytes: int = _GROUP_BYTES,
 ) -> None:
-    """Write a Parquet file with one row per sentence. `settings` has the "shape" of a sentence's
-    vectors, and the settings of `settings_metadata`; a row group has at most `group_bytes` of
-    vectors and text, or one sentence."""
+    """Write a Parquet file with one row per sentence, and the JSON `facts` as metadata. `shape` is
+    the shape of a sentence's vectors; a row group has at most `group_bytes` of vectors and text, or
+    one sentence."""
     arrow = import_pyarrow()
     columns = [arrow.field("id", arrow.int64())]
     columns += [arrow.field("key", arrow.string())] if with_keys else []
     columns += [arrow.field("text", arrow.string())] if with_text else []
-    fields = vector_fields(settings["shape"], settings["dtype"])
-    schema = arrow.schema([*columns, *fields], metadata=settings_metadata(settings))
+    fields = vector_fields(shape, dtype)
+    schema = arrow.schema([*columns, *fields], metadata={"bilm": facts})
     in_memory = (EmbeddedSentence(sentence, vectors[()]) for sentence, vectors in embedded)
     with parquet_writer(file, schema) as writer:
         for group, _ in windows(in_memory, _n_bytes, group_bytes):

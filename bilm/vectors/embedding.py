@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilm.core.errors import InputError, one_of, require, shown
+from bilm.core.errors import InputError, differences, one_of, require, shown
 from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
-from bilm.files.reading import PathLike, require_file
-from bilm.files.writing import Outputs
+from bilm.files.reading import PathLike, new_digest, require_file, text_digest
+from bilm.files.writing import Outputs, compressed
 from bilm.vectors import vector_files
-from bilm.vectors.arrow import import_pyarrow, require_row, write_parquet
+from bilm.vectors.arrow import import_pyarrow, require_row, settings_facts, write_parquet
 from bilm.vectors.job_folder import JobFolder, check_output
-from bilm.vectors.job_pieces import EmbeddedSentence, JobPieces, Wanted, as_dtype
+from bilm.vectors.job_pieces import EmbeddedSentence, JobPieces, Wanted, as_dtype, checksum
+from bilm.vectors.vector_files import HDF5Vectors, read_facts
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -33,17 +35,18 @@ if TYPE_CHECKING:
 class Format(NamedTuple):
     """What a format of a file of vectors can do."""
 
+    endings: tuple[str, ...]  # that choose it, of OUT in lower case
     stream: bool = False  # it can be written to a stream
     keys: bool = True  # a sentence can be its own key
 
 
 FORMATS = {
-    "hdf5": Format(),
-    "npz": Format(stream=True),
-    "jsonl": Format(stream=True),
-    "parquet": Format(keys=False),
+    "hdf5": Format((".hdf5", ".h5", "")),
+    "npz": Format((".npz",), stream=True),
+    "jsonl": Format((".jsonl", ".jsonl.gz"), stream=True),
+    "parquet": Format((".parquet",), keys=False),
 }
-"""The formats of files of vectors, by the ending that chooses each."""
+"""The formats of files of vectors, by name."""
 
 ShowEmbedded = Callable[[int, int, int | None], None]
 """Is called with the sentences and tokens so far, and the sentences of the text, if known."""
@@ -79,58 +82,53 @@ def embed_file(
     batch_size: int | None = None,
     resume: bool = False,
     force: bool = False,
+    show: ShowEmbedded = lambda *_: None,
 ) -> EmbeddedFile:
-    """Write the vectors of a text. For the arguments and errors see `EmbeddingJob` and
-    `EmbeddingJob.run`."""
-    job = EmbeddingJob(
-        text,
-        out,
-        layers=layers,
-        pooling=pooling,
-        dtype=dtype,
-        format=format,
-        ids=ids,
-        sentence_keys=sentence_keys,
-        with_text=with_text,
-        shard=shard,
-        batch_size=batch_size,
-        resume=resume,
-        force=force,
-    )
-    return job.run(model)
-
-
-@dataclass
-class EmbeddingJob:
-    """A text and the file to write its vectors to. Arguments are checked before any work.
+    """Write the vectors of a text.
 
     Args:
-        text: UTF-8, plain, .gz or .xz, one sentence per line; or FASTA (.fasta, .fa), whose ids
-            are the keys; or a binary stream of text.
-        out: file to write, or a binary stream. Finished vectors are kept in a folder OUT.partial
-            until the file is complete.
+        text: a file of text, CoNLL-U or FASTA, recognised by its content (`bilm.files.reading`).
+            The ids of FASTA are the keys.
+        out: file to write. Finished vectors are kept in a folder OUT.partial until the file is
+            complete.
+        model: computes the vectors.
         layers: as for `ELMo.encode`, except a `ScalarMix`.
         pooling: None, "mean" or "max" over the tokens of a sentence.
         dtype: "float32" or "float16".
-        format: one of `FORMATS`; None: chosen by the ending of OUT, otherwise HDF5; JSON lines for
-            a stream.
+        format: one of `FORMATS`; None: by the ending of OUT.
         ids: file with one key per line for the sentences; None: line numbers are the keys.
         sentence_keys: the sentence is its own key. A repeated sentence is computed and written
             once, an empty line not at all.
         with_text: write the sentences as well: `sentence_to_index`, or in Parquet the text.
         shard: (i, n): only the lines i, i + n, ... of 1, 2, ..., for n jobs that share a text.
         batch_size: most sentences computed together; None: chosen for speed.
-        resume: continue an interrupted job if there is one; if OUT exists, do nothing.
+        resume: continue an interrupted job if there is one; if OUT is the complete result of the
+            same job, do nothing.
         force: replace OUT and discard an interrupted job.
-
-    Attributes:
-        is_complete: the job resumes and OUT is complete.
+        show: called after each sentence.
 
     Raises:
-        ArgumentsError: arguments that cannot be combined.
         FileNotFoundError: the text, the ids or the folder of OUT do not exist.
-        InputError: OUT or an interrupted job exists, and neither `resume` nor `force` is given;
-            an argument has a wrong value; pyarrow is missing for Parquet.
+        InputError: arguments that are wrong or cannot be combined; a line is not UTF-8, cannot be a
+            key or has a word without a vector (file and line); keys are repeated, or not as many as
+            the sentences; OUT or an interrupted job exists, and neither `resume` nor `force` is
+            given; the job to resume had other settings or another text; another process writes OUT;
+            pyarrow is missing for Parquet.
+    """
+    job = EmbeddingJob(
+        text, out, layers, pooling, dtype, format, ids, sentence_keys, with_text, shard, batch_size,
+        resume, force,
+    )  # fmt: skip
+    return job.run(model, show)
+
+
+@dataclass
+class EmbeddingJob:
+    """The arguments of `embed_file`, checked with the keys of the text before the model is loaded;
+    `text` and `out` may also be binary streams. By default a stream gets JSON lines.
+
+    Raises:
+        ArgumentsError: arguments that cannot be combined; otherwise as `embed_file`.
     """
 
     text: Any  # PathLike | IO[bytes]
@@ -148,14 +146,13 @@ class EmbeddingJob:
     force: bool = False
 
     def __post_init__(self) -> None:
-        self.is_complete, self.is_stream = False, not isinstance(self.out, str | os.PathLike)
+        self._may_be_complete = False
+        self.is_stream = not isinstance(self.out, str | os.PathLike)
         self.is_file = isinstance(self.text, str | os.PathLike)
         self.is_fasta = (not self.is_file or os.path.isfile(self.text)) and is_fasta(self.text)
         self.has_ids = self.ids is not None or self.is_fasta
         self._name = os.fspath(self.text) if self.is_file else "standard input"
-        ending = "" if self.is_stream else os.path.splitext(self.out)[1].removeprefix(".")
-        by_ending = ending if ending in FORMATS else "hdf5"
-        self.kind = self.format or ("jsonl" if self.is_stream else by_ending)
+        self.kind = self._format()
         self.wanted = Wanted.of(self.layers, self.pooling, self.dtype)
         self._check_arguments()
         inputs = {"text": self.text} if self.is_file else {}
@@ -164,9 +161,30 @@ class EmbeddingJob:
             require_file(path, f"{argument} file")
         if not self.is_stream:
             Outputs([], updated=[self.out], inputs=inputs)
-            self.is_complete = check_output(self.out, resume=self.resume, force=self.force)
+            self._may_be_complete = check_output(self.out, resume=self.resume, force=self.force)
         if self.kind == "parquet":
             import_pyarrow()
+        self._left_out, self._digest = Counter[str](), new_digest()
+        self._n_all: int | None = None
+        if self.is_file:
+            self._n_all = sum(1 for _ in self._sentences())
+
+    def _format(self) -> str:
+        """The format that is given, or named by the ending of OUT."""
+        if self.is_stream:
+            return self.format or "jsonl"
+        name = os.path.basename(os.fspath(self.out)).lower()
+        root, ending = os.path.splitext(name)
+        is_gzip = ending == ".gz"
+        ending = os.path.splitext(root)[1] + ending if is_gzip else ending
+        by_ending = {end: kind for kind, one in FORMATS.items() for end in one.endings}
+        kind = self.format or by_ending.get(ending)
+        if kind is None or (is_gzip and kind != "jsonl"):
+            raise ArgumentsError(
+                f"OUT must end in {', '.join(filter(None, by_ending))}, or have no ending, got "
+                f"{name!r}; format names the format of another ending, except .gz"
+            )
+        return kind
 
     def _check_arguments(self) -> None:
         kind, (i, n) = self.kind, self.shard
@@ -187,15 +205,7 @@ class EmbeddingJob:
                 raise ArgumentsError(rule)
 
     def run(self, model: ELMo, show: ShowEmbedded = lambda *_: None) -> EmbeddedFile:
-        """Compute the vectors and write the file; `show` is called after each sentence.
-
-        Raises:
-            InputError: a line is not UTF-8, cannot be a key or has a word without a vector (file
-                and line); keys are repeated, or not as many as the sentences; the interrupted job
-                had other settings or another text; another process writes OUT.
-        """
-        if self.is_complete:
-            return EmbeddedFile(was_complete=True)
+        """Compute the vectors and write the file; arguments and errors as for `embed_file`."""
         shape = self.wanted.shape(model.options)
         settings = {  # everything that determines the vectors besides the text
             "shape": shape,
@@ -205,87 +215,119 @@ class EmbeddingJob:
             "shard": list(self.shard),
             "keys": "sentences" if self.sentence_keys else "ids" if self.has_ids else "numbers",
         }
-        left_out = Counter[str]()
+        if self._may_be_complete:
+            self._require_complete(settings)
+            return EmbeddedFile(was_complete=True)
         if self.is_file and not self.is_fasta:
             warn_if_other_tokenizer(self.text, model.options.tokenizer)
-        # All of a file is checked before the work.
-        n_all = self._check(model, shape, left_out) if self.is_file else None
-        todo = (
-            (sentence, self._tokens(sentence, model, shape))
-            for sentence in self._sentences(left_out)
-        )
+        if self.is_file and (model.vocabulary is not None or self.kind == "parquet"):
+            for sentence in self._sentences():  # before the work
+                self._tokens(sentence, model, shape)
+        index: dict[str, str] | None = None
+        if self.with_text and not self.sentence_keys and not self.has_ids:
+            index = {}
+        todo = self._todo(model, shape, index)
 
         def encode(n_left: int, n_tokens: int, new_array: Any = None) -> Iterator[Any]:
-            show(n_left, n_tokens, n_all)
+            show(n_left, n_tokens, self._n_all)
             return model.encode_iter(
                 todo,
                 self.layers,
                 self.pooling,
                 batch_size=self.batch_size,
                 with_ids=True,
-                show_progress=lambda n, m: show(n_left + n, n_tokens + m, n_all),
+                show_progress=lambda n, m: show(n_left + n, n_tokens + m, self._n_all),
                 new_array=new_array,
             )
 
         if self.is_stream:
-            results, dtype = encode(0, 0), self.dtype
-            embedded = (EmbeddedSentence(s, as_dtype(vectors, dtype)) for s, vectors in results)
-            self._write(self.out, embedded, settings)
+            n_written = itertools.count()
+            results = zip(encode(0, 0), n_written, strict=False)
+            embedded = (EmbeddedSentence(s, as_dtype(v, self.dtype)) for (s, v), _ in results)
+            self._write(self.out, embedded, settings, index is not None)
             self.out.flush()
-            return EmbeddedFile(n_repeated=left_out["repeated"], n_empty=left_out["empty"])
+            return self._result(next(n_written))
         with JobFolder(self.out, settings, resume=self.resume, force=self.force) as folder:
             if folder.is_over:
                 return EmbeddedFile(was_complete=True)
-            with JobPieces(folder.pieces_folder, shape, self.dtype) as pieces:
-                n_left, n_tokens = pieces.n_sentences, 0
-                for left, _ in pieces.sentences():
-                    sentence, tokens = next(todo, (None, []))
-                    if left != sentence:
-                        raise InputError(
-                            f"{self._place(left)} is not the sentence whose vectors are in "
-                            f"{folder.out}.partial. Resume with the same text, or start over with "
-                            "--force."
-                        )
+            with self._store(folder.pieces_folder, shape) as store:
+                n_left, n_tokens, start = store.n_sentences, 0, 0
+                for sentence, tokens in itertools.islice(todo, n_left):
+                    start = checksum(start, sentence)
                     n_tokens += len(tokens)
-                for found in encode(n_left, n_tokens, pieces.new_array):
-                    pieces.add(*found)
-                pieces.save()
+                if start != store.checksum:
+                    raise InputError(
+                        f"{self._name} must begin with the {n_left:,} sentences whose vectors are "
+                        f"in {folder.out}.partial. Resume with the same text, or start over with "
+                        "--force."
+                    )
+                for sentence, vectors in encode(n_left, n_tokens, store.new_array):
+                    store.add(sentence, vectors)
+                store.save()
                 with folder.result() as temporary:
-                    self._write(temporary, pieces, settings)
-        n_repeated, n_empty = left_out["repeated"], left_out["empty"]
-        return EmbeddedFile(pieces.n_sentences, n_left, n_repeated, n_empty)
+                    if isinstance(store, HDF5Vectors):
+                        store.complete(temporary, self._facts(settings), index)
+                    else:
+                        self._write(temporary, store, settings, index is not None)
+        return self._result(store.n_sentences, n_left)
 
-    def _write(self, out: Any, embedded: Any, settings: dict[str, Any]) -> None:
-        """Write the file; `embedded` are pieces, or for a stream sentences with vectors."""
-        with_text, has_ids, files = self.with_text, self.has_ids, vector_files
-        with_index = with_text and not self.sentence_keys and not has_ids
+    def _result(self, n_sentences: int, n_left: int = 0) -> EmbeddedFile:
+        left_out = self._left_out
+        return EmbeddedFile(n_sentences, n_left, left_out["repeated"], left_out["empty"])
+
+    def _store(self, folder: str, shape: Sequence[int | None]) -> HDF5Vectors | JobPieces:
+        """What keeps finished vectors until the file is complete."""
+        if self.kind == "hdf5":
+            return HDF5Vectors(folder, shape, self.dtype, with_ids=self.has_ids)
+        return JobPieces(folder, shape, self.dtype)
+
+    def _facts(self, settings: dict[str, Any]) -> str:
+        """The facts of the job in a complete file, as JSON, once the text has been read."""
+        texts = [self._digest.hexdigest()]
+        texts += [] if self.ids is None else [text_digest(self.ids)]
+        facts = {"text": texts, "shard": settings["shard"], "keys": settings["keys"]}
+        return json.dumps(settings_facts(settings) | facts)
+
+    def _require_complete(self, settings: dict[str, Any]) -> None:
+        """Require that OUT is the complete result of this job."""
+        found = read_facts(self.out, self.kind)
+        if not self.is_file:
+            for _ in self._sentences():
+                pass
+        ours = json.loads(self._facts(settings))
+        if listed := differences(found | {"version": ours["version"]}, ours, "there", "now"):
+            raise InputError(
+                f"{self.out} is the result of another job: {'; '.join(listed)}. Move it away, or "
+                "replace it with --force."
+            )
+
+    def _write(
+        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, with_index: bool
+    ) -> None:
+        """Write the file, but not HDF5, or to a stream, which gets no facts."""
+        facts = "" if self.is_stream else self._facts(settings)
         if self.kind == "jsonl":
-            with contextlib.nullcontext(out) if self.is_stream else open(out, "wb") as file:
-                files.write_jsonl(file, embedded)
-        elif self.kind == "parquet":
-            write_parquet(out, embedded, settings, with_text=with_text, with_keys=has_ids)
+            with contextlib.nullcontext(out) if self.is_stream else compressed(out) as file:
+                vector_files.write_jsonl(file, embedded, facts=facts)
         elif self.kind == "npz":
-            files.write_npz(out, embedded, with_index=with_index)
-        elif self.kind == "hdf5":
-            files.write_hdf5(out, embedded, with_index=with_index, original_ids=has_ids)
+            vector_files.write_npz(out, embedded, with_index=with_index, facts=facts)
         else:
-            raise NotImplementedError(f"the format {self.kind} has no writer")
+            with_text, with_keys, shape = self.with_text, self.has_ids, settings["shape"]
+            write_parquet(out, embedded, shape, self.dtype, facts, with_text, with_keys)
+
+    def _todo(
+        self, model: ELMo, shape: Sequence[int | None], index: dict[str, str] | None
+    ) -> Iterator[tuple[Sentence, list[str]]]:
+        """The sentences and their tokens; fills `index`, {sentence: key}."""
+        for sentence in self._sentences():
+            if index is not None:
+                index[sentence.text] = sentence.name
+            yield sentence, self._tokens(sentence, model, shape)
 
     def _place(self, sentence: Sentence) -> str:
         """The file and line of a sentence, for messages."""
         kind = "sequence" if self.is_fasta else "line"
         return f"{self._name}, {kind} {sentence.number + 1}"
-
-    def _check(self, model: ELMo, shape: Sequence[int | None], left_out: Counter[str]) -> int:
-        """Check the text and its keys, and return the number of sentences. They are split into
-        tokens only if a table may lack a word, or a row of Parquet may be too large."""
-        needs_tokens = model.vocabulary is not None or self.kind == "parquet"
-        n_sentences = 0
-        for sentence in self._sentences(left_out):
-            n_sentences += 1
-            if needs_tokens:
-                self._tokens(sentence, model, shape)
-        return n_sentences
 
     def _tokens(self, sentence: Sentence, model: ELMo, shape: Sequence[int | None]) -> list[str]:
         """The tokens of a sentence. Each must have a vector, and the format must hold them."""
@@ -295,11 +337,11 @@ class EmbeddingJob:
             require_row(len(tokens), shape, self.dtype, place)
         return tokens
 
-    def _sentences(self, left_out: Counter[str]) -> Iterator[Sentence]:
+    def _sentences(self) -> Iterator[Sentence]:
         """The sentences of this shard, in order, after checking their keys. If the sentence is the
-        key, repeated and empty lines are skipped, and counted in `left_out`."""
+        key, repeated and empty lines are skipped, and counted in `_left_out`."""
         i, n = self.shard
-        keys = vector_files.Keys(paths=self.kind == "hdf5")
+        keys, left_out = vector_files.Keys(self.kind), self._left_out
         left_out.clear()
         for sentence in self._with_keys():
             is_ours, place = sentence.number % n == i - 1, self._place(sentence)
@@ -313,7 +355,8 @@ class EmbeddingJob:
                 yield sentence
 
     def _with_keys(self) -> Iterator[Sentence]:
-        found = read_sentences(self.text, self._name)
+        self._digest = new_digest()
+        found = read_sentences(self.text, self._name, self._digest)
         if self.sentence_keys:
             yield from (sentence._replace(key=sentence.text) for sentence in found)
         elif self.ids is None:

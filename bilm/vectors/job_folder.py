@@ -218,11 +218,16 @@ def _locked(folder: str) -> Iterator[None]:
 def _read_record(folder: str) -> dict[str, Any] | None:
     """The record of a folder; None if the folder is empty except for a lock."""
     path = Path(folder, _RECORD)
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
         if path.exists():
             record = json.loads(path.read_bytes())
-            if all(record.get(name) == value for name, value in _OURS.items()):
-                return record
+            if {name: record[name] for name in _OURS} == _OURS:
+                settings = dict(record["settings"])
+                return (
+                    record
+                    | {name: record[name] for name in ("replaces", "result")}
+                    | {"settings": settings}
+                )
         elif all(name == _LOCK or name.endswith(f".tmp.{_RECORD}") for name in os.listdir(folder)):
             return None
     raise InputError(

@@ -1,4 +1,4 @@
-"""Sentences with their vectors in the pieces of a job that writes one file.
+"""Sentences with their vectors in the pieces of a job, for formats that are written at its end.
 
 A piece is an HDF5 file with some sentences that follow each other in the text:
 
@@ -14,6 +14,7 @@ import glob
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +31,8 @@ from bilm.inference.layers import LayerChoice, plain_layers
 _SLAB_BYTES = 16 * 2**20
 # Approximate memory of a sentence besides its vectors and its text.
 _SENTENCE_BYTES = 200
-_SECONDS = 10.0  # between two pieces, at most
+SAVE_SECONDS, SAVE_BYTES = 10.0, 32 * 2**20
+"""What a job computes, at most, before it saves."""
 
 
 class Wanted(NamedTuple):
@@ -76,6 +78,9 @@ class JobPieces:
     `piece_bytes`, or for some seconds. An error within the block, such as Ctrl-C, does not lose
     them. When read, a sentence with more than `memory_bytes` stays on the disk. `shape` is the
     shape of a sentence's vectors, with None for the number of tokens.
+
+    Attributes:
+        n_sentences, checksum: number and `checksum` of the sentences so far.
     """
 
     def __init__(
@@ -84,12 +89,12 @@ class JobPieces:
         shape: Sequence[int | None],
         dtype: str,
         *,
-        piece_bytes: int = 32 * 2**20,
+        piece_bytes: int = SAVE_BYTES,
         memory_bytes: int = 64 * 2**20,
     ) -> None:
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
         self.is_pooled = None not in self.shape
-        self.n_sentences = self.n_rows = 0
+        self.n_sentences = self.checksum = 0
         self._folder, self._piece_bytes, self._memory_bytes = folder, piece_bytes, memory_bytes
         self._paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.hdf5")))
         self._waiting: list[tuple[Sentence, np.ndarray]] = []  # with rows (..., rows, dim)
@@ -97,9 +102,13 @@ class JobPieces:
         self._since = time.monotonic()
         # A long sentence, which is being written: the open file, and what closes it.
         self._long: tuple[h5py.File, contextlib.ExitStack] | None = None
-        for _, n_rows in self.sentences():
-            self.n_sentences += 1
-            self.n_rows += n_rows
+        for sentences, _ in self._pieces():
+            for sentence, _ in sentences:
+                self._count(sentence)
+
+    def _count(self, sentence: Sentence) -> None:
+        self.n_sentences += 1
+        self.checksum = checksum(self.checksum, sentence)
 
     @contextlib.contextmanager
     def _new_piece(self) -> Iterator[h5py.File]:
@@ -108,13 +117,13 @@ class JobPieces:
             yield file
         self._paths.append(path)
 
-    def new_array(self, shape: tuple[int, ...]) -> _OnDisk:
+    def new_array(self, shape: tuple[int, ...]) -> OnDisk:
         """An array on disk for the vectors of a long sentence, which is added next."""
         self.save()
         closing = contextlib.ExitStack()
         file = closing.enter_context(self._new_piece())
         self._long = file, closing
-        return _OnDisk(file.create_dataset("vectors", shape, self.dtype))
+        return OnDisk(file.create_dataset("vectors", shape, self.dtype))
 
     def add(self, sentence: Sentence, vectors: Any) -> None:
         """Append a sentence; `vectors` is an array in memory, or the one from `new_array`."""
@@ -127,12 +136,10 @@ class JobPieces:
         else:
             rows = as_dtype(vectors, self.dtype)
             rows = rows[..., np.newaxis, :] if self.is_pooled else rows
-            n_rows = rows.shape[-2]
             self._waiting.append((sentence, rows))
             self._waiting_bytes += vectors.nbytes + len(sentence.text) + _SENTENCE_BYTES
-        self.n_sentences += 1
-        self.n_rows += n_rows
-        is_late = time.monotonic() - self._since > _SECONDS
+        self._count(sentence)
+        is_late = time.monotonic() - self._since > SAVE_SECONDS
         if self._waiting_bytes >= self._piece_bytes or is_late:
             self.save()
 
@@ -157,14 +164,12 @@ class JobPieces:
                 ]
                 yield sentences, own_dataset(file, "vectors")
 
-    def sentences(self) -> Iterator[tuple[Sentence, int]]:
-        """The saved sentences and their numbers of rows, without vectors."""
-        for sentences, _ in self._pieces():
-            yield from sentences
-
     def __iter__(self) -> Iterator[EmbeddedSentence]:
         """The saved sentences with their vectors. A dataset is open until the next one."""
         for sentences, vectors in self._pieces():
+            for block in slabs(vectors):
+                if not np.isfinite(block).all():
+                    raise InputError(f"{vectors.file.filename}: the vectors must be finite.")
             if len(sentences) == 1 and vectors.nbytes > self._memory_bytes:
                 yield EmbeddedSentence(sentences[0][0], vectors)
                 continue
@@ -186,19 +191,24 @@ class JobPieces:
                 self.save()
 
 
-class _OnDisk:
+class OnDisk:
     """A dataset that is filled block by block."""
 
     def __init__(self, dataset: h5py.Dataset) -> None:
-        self._dataset = dataset
+        self.dataset = dataset
 
     def __setitem__(self, index: Any, values: np.ndarray) -> None:
-        self._dataset[index] = as_dtype(values, self._dataset.dtype)
+        self.dataset[index] = as_dtype(values, self.dataset.dtype)
 
 
 def _write_sentences(file: h5py.File, sentences: Sequence[tuple[Sentence, int]]) -> None:
     content = json.dumps([(s.number, s.text, s.key, n) for s, n in sentences]).encode()
     file["sentences"] = np.frombuffer(content, np.uint8)
+
+
+def checksum(before: int, sentence: Sentence) -> int:
+    """The CRC-32 of some sentences, `before`, and one more."""
+    return zlib.crc32(json.dumps(sentence).encode(), before)
 
 
 def slabs(vectors: Any, layer: Any = ...) -> Iterator[np.ndarray]:

@@ -1,59 +1,148 @@
 """Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, and JSON lines.
 
+Each has the facts of its job as JSON under the name `bilm`, by which --resume knows a complete
+file: as an attribute of an HDF5 file, the comment of .npz, and a field of the first line of JSON.
+
 docs/files.md describes them.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import io
 import json
+import os
+import re
+import shutil
+import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import h5py
 import numpy as np
 
 from bilm.core.errors import InputError, shown
-from bilm.files.hdf5 import writing_hdf5
-from bilm.files.reading import PathLike
-from bilm.vectors.job_pieces import EmbeddedSentence, slabs
+from bilm.data.sentences import Sentence
+from bilm.extras import import_extra
+from bilm.files.hdf5 import JournaledHDF5, damage_named, open_hdf5, shapes_in
+from bilm.files.reading import PathLike, decompressed
+from bilm.vectors.job_pieces import (
+    SAVE_BYTES,
+    SAVE_SECONDS,
+    EmbeddedSentence,
+    OnDisk,
+    as_dtype,
+    checksum,
+    slabs,
+)
 
-SENTENCE_INDEX = "sentence_to_index"
+SENTENCE_INDEX, FACTS = "sentence_to_index", "bilm"
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
 
 
-def write_hdf5(
-    path: PathLike,
-    embedded: Iterable[EmbeddedSentence],
-    *,
-    with_index: bool = True,
-    original_ids: bool = False,
-) -> None:
-    """Write one dataset per sentence; `with_index` adds `sentence_to_index`, and `original_ids` the
-    key to each dataset as its attribute `original_id`, as bio_embeddings does."""
-    index: dict[str, str] = {}
-    with writing_hdf5(path) as file:
-        for sentence, vectors in embedded:
-            name = sentence.name
-            if with_index:
-                index[sentence.text] = name
-            if isinstance(vectors, h5py.Dataset):
-                file.copy(vectors, file, name)
-            else:
-                file.create_dataset(name, data=vectors)
-            if original_ids:
-                file[name].attrs["original_id"] = name
-        if with_index:
-            file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = json.dumps(index)
+class HDF5Vectors:
+    """Appends sentences to the HDF5 file of a job, one dataset each; a context manager.
+
+    It is the file in the folder of the job that becomes OUT, and keeps what was saved however the
+    job ends (`JournaledHDF5`). `with_ids` adds the key to each dataset as its attribute
+    `original_id`, as bio_embeddings does.
+
+    Attributes:
+        n_sentences, checksum: number and `checksum` of the sentences so far.
+    """
+
+    def __init__(
+        self, folder: str, shape: Sequence[int | None], dtype: str, *, with_ids: bool = False
+    ) -> None:
+        # Hidden, as it may be without any sentence that was saved.
+        self._path = os.path.join(folder, ".vectors.hdf5")
+        self._journaled = JournaledHDF5(self._path, os.path.join(folder, "journal"))
+        self._file = self._journaled.file
+        self._dtype, self._with_ids = np.dtype(dtype), with_ids
+        record = self._journaled.record or {"n_sentences": 0, "checksum": 0, "is_complete": False}
+        self.n_sentences, self.checksum = record["n_sentences"], record["checksum"]
+        self._is_complete, self._long = record["is_complete"], False
+        self._since, self._unsaved_bytes = time.monotonic(), 0
+        self._require_finite()
+
+    def _require_finite(self) -> None:
+        with damage_named(self._path):
+            names = shapes_in(self._file).keys() - {SENTENCE_INDEX}
+            if len(names) != self.n_sentences:
+                raise ValueError(f"{len(names)} datasets of {self.n_sentences} sentences")
+            for name in names:
+                vectors = self._file[name]
+                blocks = slabs(vectors) if vectors.ndim > 1 else [vectors[()]]
+                if not all(np.isfinite(block).all() for block in blocks):
+                    raise ValueError(f"the vectors of {name} must be finite")
+
+    def new_array(self, shape: tuple[int, ...]) -> OnDisk:
+        """An array on disk for the vectors of a long sentence, which is added next."""
+        self.save()
+        return OnDisk(self._file.create_dataset(None, shape, self._dtype))
+
+    def add(self, sentence: Sentence, vectors: Any) -> None:
+        """Append a sentence; `vectors` is an array in memory, or the one from `new_array`."""
+        if isinstance(vectors, OnDisk):
+            dataset = self._file[sentence.name] = vectors.dataset
+        else:
+            rows = as_dtype(vectors, self._dtype)
+            dataset = self._file.create_dataset(sentence.name, data=rows)
+        if self._with_ids:
+            dataset.attrs["original_id"] = sentence.name
+        self.n_sentences += 1
+        self.checksum = checksum(self.checksum, sentence)
+        self._unsaved_bytes += dataset.nbytes
+        is_late = time.monotonic() - self._since > SAVE_SECONDS
+        if self._unsaved_bytes >= SAVE_BYTES or is_late:
+            self.save()
+
+    def save(self) -> None:
+        """Keep the sentences that were added."""
+        if self._journaled.record.get("n_sentences") != self.n_sentences:
+            self._commit()
+
+    def _commit(self) -> None:
+        record = {"n_sentences": self.n_sentences, "checksum": self.checksum}
+        self._journaled.commit(record | {"is_complete": self._is_complete}, close=self._is_complete)
+        self._since, self._unsaved_bytes = time.monotonic(), 0
+
+    def complete(self, out: str, facts: str, index: dict[str, str] | None = None) -> None:
+        """Add the facts of the job and `sentence_to_index`, close the file, and give it the name
+        `out` as well."""
+        if not self._is_complete:
+            self._file.attrs[FACTS] = facts
+            if index is not None:
+                content = json.dumps(index)
+                self._file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = content
+            self._is_complete = True
+            self._commit()
+        try:
+            os.link(self._path, out)
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(self._path, out)
+
+    def __enter__(self) -> HDF5Vectors:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        with self._journaled, contextlib.suppress(OSError):
+            if not self._is_complete:
+                self.save()
 
 
 def write_npz(
-    file: PathLike | IO[bytes], embedded: Iterable[EmbeddedSentence], *, with_index: bool = True
+    file: PathLike | IO[bytes],
+    embedded: Iterable[EmbeddedSentence],
+    *,
+    with_index: bool = True,
+    facts: str = "",
 ) -> None:
     """Write one array per sentence, for `numpy.load`; `sentence_to_index` is text of shape (1,)."""
     index: dict[str, str] = {}
     with zipfile.ZipFile(file, "w") as archive:
+        archive.comment = facts.encode()
         for sentence, vectors in embedded:
             if with_index:
                 index[sentence.text] = sentence.name
@@ -86,9 +175,9 @@ def _write_member(
             member.write(part.tobytes())
 
 
-def write_jsonl(file: IO[bytes], embedded: Iterable[EmbeddedSentence]) -> None:
+def write_jsonl(file: IO[bytes], embedded: Iterable[EmbeddedSentence], *, facts: str = "") -> None:
     """Write one JSON object per sentence: {"line": 0-based number, "tokens": [...], "vectors":
-    [...]}, with "key" after "line" if it has one.
+    [...]}, with "key" after "line" if it has one; the first line has the facts last.
 
     Numbers have nine digits, from which float32 is restored exactly.
     """
@@ -98,7 +187,8 @@ def write_jsonl(file: IO[bytes], embedded: Iterable[EmbeddedSentence]) -> None:
         file.write(f'{json.dumps(fields, ensure_ascii=False)[:-1]}, "vectors": '.encode())
         for part in _json_parts(vectors):
             file.write(part.encode())
-        file.write(b"}\n")
+        file.write(f', "{FACTS}": {facts}}}\n'.encode() if facts else b"}\n")
+        facts = ""
 
 
 def _json_parts(vectors: Any, layer: Any = ...) -> Iterator[str]:
@@ -119,38 +209,73 @@ def _json_parts(vectors: Any, layer: Any = ...) -> Iterator[str]:
     yield "[]" if separator == "[" else "]"
 
 
-class Keys:
-    """Checks keys of sentences: they must differ, and a file must be able to hold them.
+def read_facts(path: PathLike, kind: str) -> dict[str, Any]:
+    """The facts of the job that wrote a file of the format `kind`.
 
-    With `paths`, as in HDF5, a "/" in a key opens a group, so that "a / b" is found under its own
-    name, as readers of `allennlp elmo`'s files expect, but there cannot be a key "a " as well.
-    Empty steps and steps of one full stop are skipped by HDF5.
+    Raises:
+        InputError: it has none: it is damaged, or a file of another program.
+    """
+    try:
+        if kind == "hdf5":
+            with open_hdf5(path) as file:
+                facts = file.attrs[FACTS]
+        elif kind == "npz":
+            with zipfile.ZipFile(path) as archive:
+                facts = archive.comment
+        elif kind == "parquet":
+            schema = import_extra("pyarrow.parquet", "Parquet").read_schema(path)
+            facts = schema.metadata[FACTS.encode()]
+        else:
+            with open(path, "rb") as file:
+                return dict(json.loads(decompressed(file).readline())[FACTS])
+        return dict(json.loads(facts))
+    except (OSError, LookupError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{path} exists, and is not a complete file of vectors of `bilm embed`: move it away, "
+            "or replace it with --force."
+        ) from error
+
+
+class Keys:
+    """Checks keys of sentences: they must differ, and the file must be able to hold them.
+
+    In HDF5 a "/" in a key opens a group, so that "a / b" is found under its own name, as readers of
+    `allennlp elmo`'s files expect, but there cannot be a key "a " as well. An HDF5 file in memory
+    decides about all keys with marks that HDF5 may interpret. In .npz the key "a.npy" is read as
+    "a" if both exist.
     """
 
-    def __init__(self, paths: bool) -> None:
-        self._paths = paths
-        self._taken: dict[str, str] = {}  # names as HDF5 reads them -> keys
-        self._groups: set[str] = set()
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._taken: set[str] = set()
+        self._file = h5py.File(io.BytesIO(), "w")
 
     def is_new(self, key: str, where: str) -> bool:
         """Whether a key is seen for the first time; `where` is its file and line, for messages."""
-        steps = [key]
-        if self._paths:
-            steps = [step for step in key.split("/") if step not in ("", ".")]
-        *groups, name = itertools.accumulate(steps, "{}/{}".format) if steps else [""]
-        if self._taken.get(name) == key:
+        if key in self._taken:
             return False
+        reason = ""
         if "\0" in key or len(key.encode()) > _LONGEST_KEY:
             reason = f"keys have at most {_LONGEST_KEY} bytes and no NUL"
-        elif not steps:
-            reason = "in HDF5 it names the file itself"
-        elif name in self._groups or not self._taken.keys().isdisjoint([*groups, name]):
-            reason = "in HDF5 another sentence has this name, or one within the other"
-        else:
-            self._taken[name] = key
-            self._groups.update(groups)
-            return True
-        raise InputError(
-            f"{where}: {shown(key)} cannot be a key: {reason}. Line numbers (the default) are "
-            "always possible."
-        )
+        elif self._kind == "hdf5" and not self._fits(key):
+            reason = "in HDF5, '/' opens a group, and no key may name a group of another one"
+        elif self._kind == "npz" and not self._taken.isdisjoint(
+            {f"{key}.npy", key.removesuffix(".npy")}
+        ):
+            reason = "numpy.load takes KEY and KEY.npy for the same"
+        if reason:
+            raise InputError(
+                f"{where}: {shown(key)} cannot be a key: {reason}. Parquet and JSON lines take any "
+                "key; line numbers are always possible in text."
+            )
+        self._taken.add(key)
+        return True
+
+    def _fits(self, key: str) -> bool:
+        if not re.search(r"/|^\.*$", key):
+            return key not in self._file
+        try:
+            name = self._file.create_dataset(key, (0,)).name
+            return name.split("/")[1] not in self._taken
+        except (OSError, RuntimeError, TypeError, ValueError):
+            return False
