@@ -6,6 +6,7 @@ compiled model, into which each loads its initial state.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
@@ -20,7 +21,7 @@ import numpy as np
 
 from bilm.cli import main
 from bilm.files.checkpoints import load_options_latest_checkpoint
-from bilm.training import loop
+from bilm.training import loop, saving
 from bilm.training.run_state import read_run_state
 from tests.command_line import OPTIONS, WORDS
 from tests.compare import checkpoint_tensors
@@ -55,22 +56,24 @@ def command() -> int:
 def share_one_model() -> None:
     """Make all runs of this process use the first run's variables and compiled functions."""
     made: dict[str, Any] = {}
-    make_run, make_scorer = loop.Run, loop.Scorer
+    make_trainer, make_scorer = loop.Trainer, loop.Scorer
 
-    def run(*settings: Any) -> Any:
-        if "run" not in made:
-            made["run"], made["folder"] = make_run(*settings), tempfile.mkdtemp()
-            made["begin"] = made["run"].save(made["folder"], 1)
-        made["run"].restart(made["begin"])
-        made["run"].data = settings[-1]
-        return made["run"]
+    def trainer(options: Any, replicas: Any, settings: Any, data: Any, plan: Any) -> Any:
+        if "trainer" not in made:
+            first = make_trainer(options, replicas, settings, data, plan)
+            made["trainer"] = copy.copy(first)
+            made["begin"] = saving.RunFiles(tempfile.mkdtemp()).save(first)
+        new = copy.copy(made["trainer"])
+        saving.restore(new, made["begin"])
+        new.data, new.state = data, dataclasses.replace(new.state, plan=plan)
+        return new
 
     def scorer(model: Any, **settings: Any) -> Any:
         if "scorer" not in made:
             made["scorer"] = make_scorer(model, **settings)
         return made["scorer"]
 
-    loop.Run, loop.Scorer = run, scorer
+    loop.Trainer, loop.Scorer = trainer, scorer
 
 
 def result_of(folder: Path) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def result_of(folder: Path) -> dict[str, Any]:
         prefix = load_options_latest_checkpoint(place)[1]
         record = read_run_state(prefix)
         assert record is not None
-        result[f"{place.name} record"] = dataclasses.replace(record, seconds=0)
+        result[f"{place.name} record"] = dataclasses.replace(record, seconds=0, elapsed=0)
         result[f"{place.name} tensors"] = checkpoint_tensors(prefix)
     return result
 

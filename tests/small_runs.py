@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -86,6 +87,17 @@ def train(options, data, folder, *arguments, **settings):
     """Train with checkpoints in folder/model and the log in folder/log."""
     places = (str(folder / "model"), str(folder / "log"))
     return bilm.train(options, data, 1, *places, *arguments, **settings)
+
+
+class Events(list):
+    """A `progress` that keeps the numbers of every step."""
+
+    def __call__(self, record):
+        names = ("step", "total_steps", "epoch", "n_tokens", "seconds")
+        heldout = dict(record.heldout).get(record.step)
+        perplexity = record.state.train_perplexity
+        facts = {name: getattr(record, name) for name in names}
+        self.append(SimpleNamespace(**facts, perplexity=perplexity, heldout=heldout))
 
 
 def random_batch(seed=0, shape=(ROWS, STEPS), **changes):

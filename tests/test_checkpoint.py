@@ -27,8 +27,8 @@ from bilm.files.checkpoints import (
     save_checkpoint,
     tidy_folder,
 )
-from bilm.training.optimizer import Schedule
 from bilm.training.run_state import HeldoutState, RunSettings, RunState, read_run_state
+from bilm.training.schedule import Plan
 from tests import oracle
 from tests.compare import checkpoint_tensors, contents
 from tests.small_runs import small_options, write_corpus
@@ -82,14 +82,14 @@ def test_names_in_a_checkpoint_are_the_originals(golden, model_folder):
     theirs = tf.train.load_checkpoint(str(golden / "training" / "words" / "end" / "model.ckpt-10"))
     ours = tf.train.load_checkpoint(str(model_folder / "model.ckpt-3"))
     added = {f"bilm/state/{d}/{layer}/{part}" for d in "01" for layer in "01" for part in "ch"}
-    expected = set(theirs.get_variable_to_shape_map()) | added | {"bilm/record"}
+    expected = set(theirs.get_variable_to_shape_map()) | added | {"bilm/record", "bilm/word_counts"}
     assert set(ours.get_variable_to_shape_map()) == expected
     assert ours.get_tensor("global_step") == 3
     for name, kind in theirs.get_variable_to_dtype_map().items():
         assert ours.get_variable_to_dtype_map()[name] == kind
     assert set(json.loads(ours.get_tensor("bilm/record"))) >= {
         "step",
-        "done",
+        "position",
         "seed",
         "iterator_state",
     }
@@ -257,6 +257,14 @@ def test_checkpoints_that_are_not_there_or_damaged(golden, tmp_path):
         read_checkpoint(str(tmp_path / "b"), {"lm/softmax/b": (109,)}, ["lm/", "global", "train"])
 
 
+def test_a_folder_whose_name_is_a_pattern(tmp_path):
+    folder = tmp_path / "run[x]*"
+    folder.mkdir()
+    prefix = save(folder, 5)
+    assert read_step(prefix) == 5 and list_checkpoints(folder) == {5: prefix}
+    np.testing.assert_array_equal(read_checkpoint(prefix, {"lm/a": (3,)}, ["g", "t"])["lm/a"], 5)
+
+
 # Which are kept
 
 
@@ -331,13 +339,14 @@ def test_the_best_checkpoint_where_files_cannot_be_linked(tmp_path, monkeypatch)
 STATE = IteratorState(9, 1, True, False, 0, 1, 2, 20, 7, 30, (RowPosition(6, 3, 1), None))
 RECORD = RunState(
     step=9,
-    done=7,
+    position=84,
     batch_shape=(3, 4),
+    plan=Plan(108, 0, 24, 24, None, (1, None, 108, 2)),
     tokens=84,
     passes=2.5,
     seconds=1.5,
     train_perplexity=float("inf"),
-    settings=RunSettings(5, "bfloat16", Schedule("cosine", 2), "elmo"),
+    settings=RunSettings(5, "bfloat16", "elmo"),
     heldout=HeldoutState(20.5, 8, 1, 9, 42),
     iterator_state=(STATE, None),
 )
@@ -366,13 +375,15 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert np.isinf(tf.train.load_checkpoint(prefix).get_tensor("train_perplexity"))
 
 
-def test_a_record_of_an_earlier_version(tmp_path):
+def test_a_record_of_the_previous_version(tmp_path):
+    """It counted steps, held the schedule in its settings, and had no plan."""
     values = RECORD.to_dict()
-    values["place"] = values.pop("iterator_state")[0]
-    del values["tokens"], values["passes"]
+    for name in ("plan", "position", "elapsed"):
+        del values[name]
+    values["done"] = 7
+    values["run"]["schedule"] = {"kind": "cosine", "warmup_steps": 2}
     record = read_run_state(written(tmp_path, json.dumps(values)))
-    assert (record.tokens, record.passes) == (None, None)
-    assert record.iterator_state == (STATE,) and record.heldout == RECORD.heldout
+    assert record == dataclasses.replace(RECORD, plan=Plan(None))
 
 
 @pytest.mark.parametrize("text", ["{", b'{"step": "\xff"}', "[]", "{}", 3.5])

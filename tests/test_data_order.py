@@ -173,10 +173,3 @@ NOT_A_STATE = r"^iterator_state must be the result of to_dict, got "
 def test_what_is_not_a_state(recorded, changes):
     with pytest.raises(InputError, match=NOT_A_STATE):
         IteratorState.from_dict(recorded | changes)
-
-
-def test_a_state_of_an_earlier_version(recorded):
-    state = IteratorState.from_dict(recorded)
-    earlier = {**recorded, "load": recorded["shard"]}
-    del earlier["shard"]
-    assert IteratorState.from_dict(earlier) == state

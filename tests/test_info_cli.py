@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bilm
 from bilm.cli import main
 from tests import oracle
 from tests.command_line import input_error, train_model, usage_error
+from tests.small_runs import small_options, write_corpus
 
 # Info
 
@@ -55,6 +57,17 @@ def test_info_of_a_model_of_words(tmp_path, capsys):
     assert "LSTMs         forward only, 1 layer of 20; projected to 8; no skip" in printed
     assert "              with notes\n" in printed
     assert "vocabulary    vocab.txt, 37 words\n" in printed
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "muon"])
+def test_the_parameters_of_a_run_without_its_optimizers(optimizer, tmp_path, capsys):
+    options = small_options(optimizer=optimizer)
+    data = write_corpus(tmp_path).data(options)
+    bilm.train(options, data, 1, tmp_path / "run", None, progress=lambda record: True)
+    facts = json.loads(info(capsys, tmp_path / "run", "--json"))
+    weights = oracle.random_weights(options, 1)
+    assert facts["parameters"]["total"] == sum(value.size for value in weights.values())
 
 
 def test_info_of_an_original_training_folder(golden, capsys):

@@ -10,7 +10,8 @@ import tensorflow as tf
 from bilm.core.errors import InputError
 from bilm.core.weight_names import lstm_blocks
 from bilm.training import LanguageModel
-from bilm.training.optimizer import Optimizer, Schedule, orthogonal, sum_repeated_rows
+from bilm.training.optimizer import Optimizer, orthogonal, sum_repeated_rows
+from bilm.training.schedule import Schedule
 from tests import oracle
 from tests.small_runs import small_options
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,15 @@ def test_help_and_version_import_nothing_heavy(arguments):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_program_of_2018_trains_its_model():
+    program = runpy.run_path(str(ROOT / "bin" / "train_elmo.py"))
+    given = ["--save_dir", "x", "--vocab_file", "v"]
+    expected = ["--preset", "original", "--recipe", "original", *given]
+    assert program["with_defaults"](given) == expected
+    for chosen in (["--preset", "tiny"], ["--options_file=o.json"], ["--init_from", "elmo"]):
+        assert program["with_defaults"]([*given, *chosen]) == [*given, *chosen]
 
 
 @pytest.mark.parametrize("program", ["train_elmo", "restart", "run_test", "dump_weights"])

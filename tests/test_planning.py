@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +16,12 @@ from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.core.options import Options, preset
 from bilm.intervals import parse_duration
+from bilm.training import loop
 from bilm.training.planning import choose_length
+from bilm.training.schedule import Plan, Schedule
+from bilm.training.trainer import Trainer
 from tests.command_line import make_text, train_arguments
+from tests.compare import assert_same_checkpoint
 from tests.small_runs import small_options, train, write_corpus
 
 
@@ -66,44 +70,136 @@ def test_the_original_recipe_leaves_nothing_open():
     assert choose_length(options, 640) == options
 
 
+class Clock:
+    """A clock that a step moves by `step` seconds, and an evaluation by two."""
+
+    now = 0.0
+
+    def __init__(self, step):
+        self.step = step
+
+    def monotonic(self):
+        return self.now
+
+
 @pytest.fixture
 def clock(monkeypatch):
-    """A fake clock for measuring speed: each step and each compilation takes one second, so at
-    most 48 seconds of a minute remain for training steps."""
-    seconds = itertools.count().__next__
-    monkeypatch.setattr("bilm.training.planning.time", SimpleNamespace(monotonic=seconds))
+    clock = Clock(lambda n: 1.0)
+    run_step, measure, n = Trainer.run_step, loop.evaluate, itertools.count(1)
+
+    def timed_step(*arguments):
+        clock.now += clock.step(next(n))
+        return run_step(*arguments)
+
+    def timed_evaluation(*arguments, **settings):
+        clock.now += 2
+        return measure(*arguments, **settings)
+
+    for module in ("loop", "trainer"):
+        monkeypatch.setattr(f"bilm.training.{module}.time", clock)
+    monkeypatch.setattr(Trainer, "run_step", timed_step)
+    monkeypatch.setattr(loop, "evaluate", timed_evaluation)
+    return clock
+
+
+def by_time(corpus, folder, *checkpoint, stop=None, **settings):
+    """A run of a minute, its options.json, and its log."""
+    options = small_options(schedule="linear") | {"n_epochs": None}
+    settings = {"time_limit": "1min", "progress": lambda record: record.step == stop} | settings
+    if settings.pop("heldout", False):
+        settings["heldout"] = corpus.data(options, "heldout.txt", test=True)
+    data = corpus.data(options, shuffle_on_load=True)
+    record = train(options, data, folder, *checkpoint, **settings)
+    stored = json.loads((folder / "model" / "options.json").read_text("utf-8"))
+    lines = (folder / "log" / "train_log.jsonl").read_text("utf-8").splitlines()
+    return record, stored, {line["step"]: line for line in map(json.loads, lines)}
+
+
+def test_a_run_by_time_uses_its_time(clock, tmp_path):
+    """The rate stays until a fifth of the time has passed, and falls to zero at the last step."""
+    record, stored, log = by_time(write_corpus(tmp_path), tmp_path)
+    assert (record.step, stored["n_steps"], clock.now) == (60, 60, 60.0)
+    assert log[10]["learning_rate"] == pytest.approx(0.2)
+    assert log[30]["learning_rate"] == pytest.approx(0.2 * (1 - 16 / 47))
+    assert log[60]["learning_rate"] == pytest.approx(0.2 / 47)
 
 
 @pytest.mark.slow
-def test_a_budget_of_time_gives_the_number_of_steps(clock, tmp_path):
-    """The schedule ends at the last step, options.json has the number of steps, and a resumed run
-    keeps it."""
+def test_a_busy_beginning_does_not_shorten_a_run_by_time(clock, tmp_path):
+    clock.step = lambda n: 3.0 if n < 3 else 1.0  # it compiles, or the machine is busy
+    assert by_time(write_corpus(tmp_path), tmp_path)[0].step == 56
+    assert clock.now == 60.0
+
+
+@pytest.mark.slow
+def test_evaluations_are_part_of_a_run_by_time(clock, tmp_path):
+    settings = {"heldout": True, "heldout_every": "5 steps"}
+    by_time(write_corpus(tmp_path), tmp_path, **settings)
+    assert 55 <= clock.now <= 62
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [8, 20])
+def test_a_run_by_time_resumes_bit_for_bit(clock, tmp_path, stop):
+    """Before its length is fixed, the time that has passed counts; afterwards, nothing but steps:
+    here each takes another time."""
     corpus = write_corpus(tmp_path)
-    options = small_options(schedule="linear") | {"n_epochs": None}
-    del options["n_train_tokens"]
-
-    def run(options, *checkpoint, stop):
-        data = corpus.data(options, shuffle_on_load=True)
-        settings = {"time_limit": "1min", "progress": lambda event: event.step == stop}
-        record = train(options, data, tmp_path, *checkpoint, **settings)
-        stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
-        lines = (tmp_path / "log" / "train_log.jsonl").read_text("utf-8").splitlines()
-        return record.checkpoint, stored, [json.loads(line) for line in lines][-1]
-
-    checkpoint, stored, last = run(options, stop=20)
-    n_steps = stored["n_steps"]
-    assert 20 < n_steps <= 48
-    assert last["step"] == 20 and last["learning_rate"] == pytest.approx(0.2 * (1 - 19 / n_steps))
-    _, again, last = run(stored, checkpoint, stop=None)
-    assert again == stored
-    assert last["step"] == n_steps and last["learning_rate"] == pytest.approx(0.2 / n_steps)
+    whole, *_ = by_time(corpus, tmp_path / "whole")
+    clock.now = 0.0
+    stopped, *_ = by_time(corpus, tmp_path / "again", stop=stop)
+    assert stopped.total_steps == (None if stop == 8 else 60)
+    clock.now = 1e6
+    if stop == 20:
+        clock.step = lambda n: 0.1
+    again, stored, _ = by_time(corpus, tmp_path / "again", stopped.checkpoint)
+    assert stored["n_steps"] == again.step == 60
+    if stop == 20:
+        assert_same_checkpoint(again.checkpoint, whole.checkpoint)
 
 
-def test_a_budget_that_is_too_short(tmp_path):
-    corpus = write_corpus(tmp_path)
-    options = small_options()
-    with pytest.raises(InputError, match="time must allow at least 20 steps; here compiling"):
-        train(options, corpus.data(options), tmp_path, time_limit="0.01s")
+def test_a_time_that_is_too_short_is_twenty_steps(clock, tmp_path, caplog):
+    record, *_ = by_time(write_corpus(tmp_path), tmp_path, time_limit="2s")
+    assert record.step == 20 and "too few for a model" in caplog.text
+
+
+# Changes of a run's length and batches
+
+
+def test_a_plan_counts_tokens():
+    options = Options.from_dict(
+        small_options(schedule="linear", warmup_steps=2, n_steps=10), training=True
+    )
+    plan = Plan.from_options(options, 8)
+    rates = [plan.factor("linear", position, 8) for position in range(0, 80, 8)]
+    expected = [Schedule("linear", 2).factor(step, 10) for step in range(10)]
+    assert rates == expected and plan.resumed(options, 40, 16) == plan
+    # In batches of twice the size, the rates go on as they were.
+    assert [plan.factor("linear", p, 16) for p in range(16, 80, 16)] == expected[2::2]
+
+
+def test_a_run_that_had_ended_is_made_longer(caplog):
+    """The rates rise and fall once more; a run that had not ended falls more slowly."""
+    options = Options.from_dict(
+        small_options(schedule="linear", warmup_steps=2, n_steps=10), training=True
+    )
+    plan, longer = Plan.from_options(options, 8), dataclasses.replace(options, n_steps=20)
+    again = plan.resumed(longer, 80, 8)
+    assert [again.factor("linear", 8 * step, 8) for step in (10, 11, 12, 16, 19)] == [
+        0.5, 1.0, 1.0, 0.5, 0.125,
+    ]  # fmt: skip
+    assert "they rise again in a warm-up of 16 tokens, and fall to zero at 160" in caplog.text
+    running = plan.resumed(longer, 40, 8)
+    assert running.factor("linear", 40, 8) == Schedule("linear", 2).factor(5, 20)
+    assert plan.resumed(dataclasses.replace(options, n_steps=4), 80, 8) == plan
+
+
+def test_a_schedule_by_name_keeps_the_warm_up_and_is_recorded(tmp_path):
+    corpus, options = write_corpus(tmp_path), small_options(warmup_steps=2)
+    train(options, corpus.data(options), tmp_path, schedule="linear")
+    stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
+    assert (stored["schedule"], stored["warmup_steps"]) == ("linear", 2)
+    line = (tmp_path / "log" / "train_log.jsonl").read_text("utf-8").splitlines()[0]
+    assert json.loads(line)["learning_rate"] == pytest.approx(0.1)
 
 
 def test_the_bias_starts_at_unigram_frequencies(tmp_path):
@@ -125,12 +221,12 @@ def test_the_bias_starts_at_unigram_frequencies(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_timed_run_resumes_with_its_number_of_steps(clock, tmp_path: Path, capsys):
+def test_the_same_command_keeps_the_length_of_a_run_by_time(clock, tmp_path: Path, capsys):
     text = make_text(tmp_path)
     arguments = train_arguments(text, str(tmp_path / "model"), "--batch_size=4", "--time=1min")
     assert main(arguments) == 0
     stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
     capsys.readouterr()
-    assert main(arguments) == 0  # all steps are done: nothing is measured again
+    assert main(arguments) == 0  # all steps are done
     again = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
-    assert again == stored and 20 < stored["n_steps"] <= 48
+    assert again == stored and stored["n_steps"] == 60

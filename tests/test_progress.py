@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 
@@ -10,7 +11,9 @@ import pytest
 
 from bilm.cli.training_run import training_display
 from bilm.progress import ProgressDisplay, duration
-from bilm.training import Perplexity, TrainingProgress
+from bilm.training import Perplexity, TrainingRecord
+from bilm.training.run_state import HeldoutState, RunState
+from bilm.training.schedule import Plan
 
 
 class Terminal(io.StringIO):
@@ -137,12 +140,7 @@ def test_the_time_left_fits_the_terminal(clock, monkeypatch, width, expected):
         show = training_display(display, sampled=True)
         for step in range(0, 2901, 100):
             clock.now = seconds = step * 1.2966
-            show(
-                TrainingProgress(
-                    step=step, n_steps=29_000, epoch=1, perplexity=12345.6,
-                    tokens=round(seconds * 10_000), seconds=seconds,
-                )
-            )  # fmt: skip
+            show(at(step, 29_000, round(seconds * 10_000), seconds, 12345.6))
     assert last_line(terminal) == expected
 
 
@@ -164,20 +162,27 @@ def test_duration(seconds, text):
     assert duration(seconds) == text
 
 
-def test_training_is_measured_from_the_second_event(log, clock):
-    def event(step, tokens, seconds, **more):
-        clock.now = seconds
-        return TrainingProgress(
-            step=step, n_steps=1000, epoch=1, perplexity=1234.56, tokens=tokens, seconds=seconds,
-            **more,
-        )  # fmt: skip
+def at(step, total_steps, tokens, seconds, perplexity=1234.56, heldout=None, best_step=None):
+    """A record after a step of 10 tokens."""
+    state = RunState(
+        (1, 10), step, 10 * step, Plan(10 * total_steps), seconds=seconds,
+        train_perplexity=perplexity, heldout=HeldoutState(best_step=best_step),
+    )  # fmt: skip
+    first = RunState((1, 10), position=10 * step - tokens)
+    return TrainingRecord(first, state, heldout=[] if heldout is None else [(step, heldout)])
 
+
+def test_training_is_measured_from_the_second_step(log, clock):
     with ProgressDisplay(log, clock) as display:
         show = training_display(display, sampled=True)
-        show(event(1, 100, 10.0))  # the first step compiles
-        show(event(11, 1100, 30.0))
         heldout = Perplexity.of_losses(7 * np.log([100.0, 64.0]), 7)
-        show(event(1000, 100000, 1010.0, heldout=heldout, is_best=True))
+        for step, tokens, seconds, more in (
+            (1, 100, 10.0, {}),  # it compiles
+            (11, 1100, 30.0, {}),
+            (1000, 100000, 1010.0, {"heldout": heldout, "best_step": 1000}),
+        ):
+            clock.now = seconds
+            show(at(step, 1000, tokens, seconds, **more))
     assert log.getvalue().splitlines() == [
         "step 1/1,000  perplexity 1,234.6 (sampled)  epoch 1",
         "step 11/1,000  32 min 58 s left  perplexity 1,234.6 (sampled)  50 tokens/s  epoch 1",
@@ -186,16 +191,9 @@ def test_training_is_measured_from_the_second_event(log, clock):
     ]
 
 
-def test_a_held_out_step_is_counted_as_in_the_log_and_in_checkpoints(log, clock):
-    """After a change of batch size, the held-out line has `global_step`, not the run's `step`."""
+def test_a_run_by_time_has_no_end_while_its_speed_is_measured(log, clock):
+    record = at(5, 1000, 100, 1.0)
+    record.state = dataclasses.replace(record.state, plan=Plan(None))
     with ProgressDisplay(log, clock) as display:
-        training_display(display, sampled=False)(
-            TrainingProgress(
-                step=520, n_steps=1000, epoch=1, perplexity=9.0, tokens=100, seconds=1.0,
-                heldout=Perplexity.of_losses(7 * np.log([100.0, 64.0]), 7), global_step=1256,
-            )
-        )  # fmt: skip
-    assert log.getvalue().splitlines() == [
-        "step 520/1,000  perplexity 9.0  epoch 1",
-        "step 1,256: held-out perplexity 80.0 (forward 100.0, backward 64.0)",
-    ]
+        training_display(display, sampled=False)(record)
+    assert log.getvalue() == "step 5  perplexity 1,234.6  epoch 1\n"

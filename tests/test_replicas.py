@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.core.errors import InputError, WorkerLostError, WorkersError
+from bilm.core.errors import InputError, WorkerLostError
 from bilm.core.language_model import Feed
 from bilm.core.lstm import BatchSlice, Dropout, LSTMStack
 from bilm.core.options import Options
@@ -17,7 +17,6 @@ from bilm.data.corpus import IteratorState, RowPosition
 from bilm.training.inputs import divide
 from bilm.training.replicas import (
     ALONE,
-    ProcessGroup,
     Replicas,
     Worker,
     find_replicas,
@@ -99,45 +98,27 @@ def test_the_share_of_another_worker_is_refused(tmp_path):
 # Joint decisions of workers
 
 
-def group_of_two(index, other):
-    """Worker `index` of two, which receives `other` as JSON from the other worker."""
+class OneOfTwo(Replicas):
+    """Worker 0 of two; `other` is what the other one sends."""
 
-    def gather(values):
-        said = np.frombuffer(f"{json.dumps(other)}\n".encode(), np.uint8).astype(np.float32)
-        return np.concatenate([values, said] if index == 0 else [said, values])
+    def __init__(self, other):
+        super().__init__(None, Worker(0, 2))
+        self.other = np.frombuffer(f"{json.dumps(other)}\n".encode(), np.uint8)
 
-    return ProcessGroup(Worker(index, 2), gather)
+    def _gather_arrays(self, values):
+        return np.concatenate([values, self.other.astype(np.float32)])
 
 
 def test_what_is_gathered():
-    other = {"value": ["Größe", 0.1], "failed": False}
-    assert group_of_two(0, other).all_gather({"a": 1}) == [{"a": 1}, ["Größe", 0.1]]
-    assert group_of_two(1, other).all_gather() == [["Größe", 0.1], None]
-    assert ProcessGroup().all_gather(5) == [5]
-
-
-def test_an_error_of_a_worker_is_raised_when_all_know():
-    fine, failed = ({"value": None, "failed": failed} for failed in (False, True))
-    group = group_of_two(0, fine)
-    with group.deferred_errors():
-        raise OSError("the disk is full")
-    with group.deferred_errors():
-        raise InputError("a second one")
-    with pytest.raises(OSError, match="the disk is full"):
-        group.all_gather()
-    assert group.all_gather() == [None, None]
-    with pytest.raises(WorkersError, match="Worker 1 stopped; see its own error message"):
-        group_of_two(0, failed).all_gather()
-    with pytest.raises(InputError, match="at once"), ProcessGroup().deferred_errors():
-        raise InputError("at once")
+    assert OneOfTwo(["Größe", 0.1]).all_gather({"a": 1}) == [{"a": 1}, ["Größe", 0.1]]
+    assert Replicas().all_gather(5) == [5]
 
 
 def test_workers_that_were_given_something_else():
-    group = group_of_two(0, {"value": {"seed": 1, "n_epochs": 2}, "failed": False})
-    message = "the same command, files and folder: n_epochs is 3 for worker 0, 2 for worker 1"
-    with pytest.raises(InputError, match=message):
-        group.require_same({"seed": 1, "n_epochs": 3})
-    group.require_same({"seed": 1, "n_epochs": 2})
+    replicas = OneOfTwo({"seed": 1, "n_epochs": 2})
+    with pytest.raises(InputError, match="n_epochs is 3 for worker 0, 2 for worker 1"):
+        replicas.require_same({"seed": 1, "n_epochs": 3})
+    replicas.require_same({"seed": 1, "n_epochs": 2})
 
 
 def test_a_worker_that_is_lost_is_told_in_our_words():

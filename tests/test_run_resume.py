@@ -79,7 +79,7 @@ def newest(save_dir: Path) -> str:
 def record_of(save_dir: Path) -> RunState:
     record = read_run_state(newest(save_dir))
     assert record is not None
-    return dataclasses.replace(record, seconds=0)
+    return dataclasses.replace(record, seconds=0, elapsed=0)
 
 
 def log_of(save_dir: Path) -> list[dict]:

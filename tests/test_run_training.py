@@ -29,8 +29,10 @@ from bilm.training import (
 )
 from bilm.training.fine_tuning import load_pretrained, require_same_network
 from bilm.training.log import read_log
+from bilm.training.run_state import read_run_state
 from tests.command_line import OPTIONS, Text, input_error, make_text, usage_error
 from tests.compare import contents
+from tests.small_runs import Events
 
 WORD_OPTIONS = {key: value for key, value in OPTIONS.items() if key != "char_cnn"}
 
@@ -51,7 +53,7 @@ def train_model(text: Text, save_dir: Path, options=OPTIONS, n_train_tokens=400,
 def watched(tmp_path_factory: pytest.TempPathFactory):
     """A text, and the folder, events and record of a run with held-out evaluation."""
     folder = tmp_path_factory.mktemp("watched")
-    text, events = make_text(folder), []
+    text, events = make_text(folder), Events()
     record = train_model(
         text,
         folder / "run",
@@ -59,7 +61,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory):
         heldout=data_of(text, heldout=True),
         heldout_every="6 steps",
         schedule="linear",
-        progress=events.append,
+        progress=events,
     )
     for name in ("run", "run/best"):
         (folder / name / "vocab.txt").write_text(Path(text.vocabulary).read_text("utf-8"), "utf-8")
@@ -89,7 +91,7 @@ def test_the_live_model_is_measured_as_its_checkpoint_is(watched):
 def test_events_and_log_tell_where_it_stands(watched):
     _, save_dir, events, record = watched
     assert [event.step for event in events] == list(range(1, 21))
-    assert all(event.n_steps == 20 and event.epoch == 1 for event in events)
+    assert all(event.total_steps == 20 and event.epoch == 1 for event in events)
     assert [event.step for event in events if event.heldout is not None] == [6, 12, 18]
     log = read_log(save_dir)
     trained = [line for line in log if "train_perplexity" in line]
@@ -241,6 +243,9 @@ def test_fine_tuning_from_the_command_line(watched, tmp_path, capsys):
     assert "7 of the vocabulary's 8 words were in the first model" in capsys.readouterr().err
     options = json.loads((tuned / "options.json").read_text(encoding="utf-8"))
     assert options["lstm"]["dim"] == 8 and options["n_tokens_vocab"] == 8
+    first, both = (read_run_state(load_options_latest_checkpoint(d)[1]) for d in (save_dir, tuned))
+    assert (first.tokens, both.tokens, both.position) == (400, 440, 40)
+    assert both.passes == first.passes + 1
     assert main(arguments) == 0  # the same command: all steps are done
     error = input_error([*arguments, "--preset", "tiny"], capsys)
     assert "must describe the network of" in error and "lstm.dim is 8 there, 256 here" in error

@@ -23,13 +23,12 @@ from bilm.data.sentences import N_WARM_UP_WORDS, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.weights import open_weights
 from bilm.inference.feed import make_feed
-from bilm.inference.scorer import Scorer
+from bilm.inference.scorer import Scorer, warm_up_language_model
 from bilm.training import LanguageModel, train
 from bilm.training.evaluation import evaluate
 from bilm.training.inputs import draw_resets, sentence_starts, step_inputs
-from bilm.training.optimizer import Optimizer
 from bilm.training.run_state import load_mean_states
-from bilm.training.step import TrainingStep
+from bilm.training.trainer import Trainer
 from tests import oracle
 from tests.command_line import input_error
 from tests.oracle.embeddings import zero_states
@@ -108,11 +107,10 @@ def test_a_step_is_that_of_the_formulas(corpus, kind):
     fullest = int(np.argmax([sentence_starts(feed, marks).sum() for feed in feeds]))
     options = small_options(kind, reset_rate=0.5)
     weights = oracle.random_weights(options, 3) | oracle.random_softmax(options, 4)
-    model = LanguageModel(options, seed=None)
-    table = model.weight_table()
+    trainer = Trainer(Options.from_dict(options, training=True))
+    model, table = trainer.model, trainer.table
     for weight in table:
         weight.variable.assign(weights[hdf5_name(weight.checkpoint)])
-    step = TrainingStep(model, Optimizer(model.trainable_variables, 0.2, None), ROWS)
     draw = np.random.default_rng(1)
     states = tf.nest.map_structure(
         lambda x: tf.constant(draw.normal(size=x.shape) * 0.3, tf.float32),
@@ -121,7 +119,7 @@ def test_a_step_is_that_of_the_formulas(corpus, kind):
     (inputs,) = step_inputs(feeds[fullest], model.options, (9, 5), marks)
     resets = inputs.resets[0]
     assert 0 < resets.sum() < resets.size
-    losses, after, gradients = step.gradients(inputs, states)
+    losses, after, gradients = trainer.gradients(inputs, states)
     before = [[tuple(x.numpy() for x in state) for state in one] for one in states]
     expected, of_weights, expected_after = loss_and_gradients(
         weights, options, batches[fullest], before, resets=resets.T
@@ -272,15 +270,19 @@ def scored(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_scores_and_evaluation_after_a_warm_up(scored, corpus, tmp_path):
-    """`Predictor` and `test` begin from the same states, which are not zeros."""
+def test_scores_after_a_warm_up(scored, corpus, tmp_path):
+    """`Predictor` begins from the mean states after a text, which are not zeros."""
     data = corpus.data(scored.options, "heldout.txt", test=True)
     text = tmp_path / "text"
     text.write_text("the cat sees\na dog\n", encoding="utf-8")
     predictor = bilm.Predictor.from_pretrained(scored.folder, warm_up=text)
     scores = predictor.score([" ".join(s) for s in corpus.heldout])
     total = -sum(score.forward_total for score in scores)
-    warm, cold = scored.test(data, warm_up=text), scored.test(data)
+    model = LanguageModel(scored.options, is_training=False, seed=None)
+    load_variables(scored.prefix, model.weight_table())
+    cold = evaluate(Scorer(model), data)
+    warm_up_language_model(model, read_warm_up(text), data.vocab)
+    warm = evaluate(Scorer(model), data)
     np.testing.assert_allclose(warm.losses[0], total, 1e-5)
     assert abs(cold.forward / warm.forward - 1) > 1e-3
 
@@ -328,26 +330,6 @@ def far_from(model, scale):
     )
 
 
-@pytest.mark.eager
-def test_both_figures(scored, corpus):
-    data = corpus.data(scored.options, "heldout.txt", test=True)
-    result = scored.test(data, compare=True)
-    assert float(result) == float(scored.test(data)) and result.carried is not None
-    assert float(result.carried) == float(scored.test(data, 1, carry_state=True))
-    assert scored.test(data).carried is None
-
-
-@pytest.mark.slow
-def test_carried_rows_begin_from_the_states_of_training(corpus, tmp_path):
-    options = small_options("short_words_261", n_epochs=1)
-    record = train(options, corpus.data(options), 1, tmp_path, None)
-    data = corpus.data(options, "heldout.txt", test=True)
-    result = bilm.test(options, record.checkpoint, data, compare=True)
-    from_zeros = bilm.test(options, record.checkpoint, data, 1, carry_state=True)
-    assert result.carried.n_predictions == from_zeros.n_predictions
-    assert result.carried.forward != from_zeros.forward
-
-
 def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
     model = LanguageModel(scored.options, is_training=False, seed=None)
     for weight in model.weight_table():
@@ -373,20 +355,6 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
         variable.assign(value)
     evaluate(scorer, data, training_states=model.network.zero_states(1)).warn_if_lost(0.0)
     assert "where this model does badly: its held-out forward perplexity is" in caplog.text
-
-
-@pytest.mark.eager
-def test_the_shell_says_what_two_figures_mean(scored, corpus, capsys):
-    arguments = ["test", "--save_dir", str(scored.folder), "--test_prefix"]
-    assert main([*arguments, str(corpus.folder / "heldout.txt")]) == 0
-    said = capsys.readouterr()
-    figures = dict(line.rsplit(maxsplit=1) for line in said.out.splitlines())
-    names = ["forward perplexity", "backward perplexity", "perplexity", "carried, forward",
-             "carried, backward", "carried", "predictions", "unknown tokens"]  # fmt: skip
-    assert list(figures) == names
-    assert "each sentence stands alone" in said.err
-    assert main([*arguments, str(corpus.folder / "heldout.txt"), "--carry_state"]) == 0
-    assert "carried," not in capsys.readouterr().out
 
 
 # Training states saved with the weights

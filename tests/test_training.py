@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import bilm
-from bilm.core.errors import TrainingError
+from bilm.core.errors import InputError, TrainingError
 from tests.compare import assert_same_checkpoint, checkpoint_tensors
 from tests.small_runs import (
     N_TOKENS,
     ROWS,
     STEPS,
     Batches,
+    Events,
     random_batch,
     small_options,
     train,
@@ -35,8 +36,8 @@ def run(corpus, tmp_path_factory):
     """A run of three epochs: its options, folder, record and events."""
     options = small_options(n_epochs=3, n_train_tokens=5 * PER_STEP + 3) | {"mine": "kept"}
     folder = tmp_path_factory.mktemp("run")
-    events = []
-    record = train(options, corpus.data(options), folder, progress=events.append)
+    events = Events()
+    record = train(options, corpus.data(options), folder, progress=events)
     return options, folder, record, events
 
 
@@ -54,10 +55,10 @@ def test_the_record_of_a_run(run):
 def test_the_events_of_a_run(run):
     _, _, record, events = run
     assert [event.step for event in events] == list(range(1, 16))
-    assert {event.n_steps for event in events} == {15}
+    assert {event.total_steps for event in events} == {15}
     assert [event.epoch for event in events] == [1] * 5 + [2] * 5 + [3] * 5
     assert [event.perplexity for event in events] == record.train_perplexity
-    assert [event.tokens for event in events] == [PER_STEP * n for n in range(1, 16)]
+    assert [event.n_tokens for event in events] == [PER_STEP * n for n in range(1, 16)]
     seconds = [event.seconds for event in events]
     assert seconds == sorted(seconds) and seconds[-1] == record.seconds
 
@@ -102,14 +103,8 @@ def test_tokens_are_counted_when_the_options_do_not_say(corpus, tmp_path):
     n_words = sum(len(sentence) + 1 for sentence in corpus.sentences)  # and sentence ends
     data = corpus.data(options)
     assert data.n_train_tokens == n_words
-    events = []
-
-    def progress(event):
-        events.append(event)
-        return True
-
-    train(options, data, tmp_path, progress=progress)
-    assert events[0].n_steps == 2 * (n_words // PER_STEP)
+    record = train(options, data, tmp_path, progress=lambda record: True)
+    assert record.total_steps == 2 * (n_words // PER_STEP)
     assert read_options(tmp_path)["n_train_tokens"] == n_words
 
 
@@ -139,11 +134,17 @@ def test_a_last_batch_that_the_text_does_not_fill_is_not_trained_on(corpus, tmp_
     assert train(options, data, tmp_path).n_steps == n_full
 
 
-def test_a_folder_with_options_alone_holds_no_model(corpus, tmp_path):
+def test_options_of_something_else_are_not_overwritten(run, corpus, tmp_path):
+    """Those of the same run are: it was killed before its first checkpoint."""
+    options, folder, *_ = run
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "options.json").write_text("{}", encoding="utf-8")
-    options = small_options(n_epochs=1)
-    assert train(options, corpus.data(options), tmp_path).n_steps == 2
+    path = tmp_path / "model" / "options.json"
+    path.write_bytes((folder / "model" / "options.json").read_bytes())
+    stop = {"progress": lambda record: True}
+    with pytest.raises(InputError, match=r"options\.json must not exist"):
+        train(options | {"batch_size": 4}, corpus.data(options), tmp_path, **stop)
+    assert read_options(tmp_path)["batch_size"] == ROWS
+    assert train(options, corpus.data(options), tmp_path, **stop).n_steps == 1
 
 
 def test_values_that_are_not_finite_are_not_saved(tmp_path):

@@ -7,10 +7,11 @@ import pytest
 
 from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import Mode
+from bilm.core.options import Options
 from bilm.inference.feed import make_feed
 from bilm.training.inputs import step_inputs
 from bilm.training.optimizer import Optimizer
-from bilm.training.step import TrainingStep
+from bilm.training.trainer import Trainer
 from tests import oracle
 from tests.oracle.files import hdf5_name
 
@@ -61,16 +62,17 @@ class Program:
     """A training step of the package with given weights, by their HDF5 names."""
 
     def __init__(self, options, weights, **settings):
-        self.model = LanguageModel(options, seed=None, **settings)
+        self.trainer = trainer = Trainer(Options.from_dict(options, training=True))
+        self.model = trainer.model = LanguageModel(options, seed=None, **settings)
         table = {hdf5_name(w.checkpoint): w.variable for w in self.model.weight_table()}
         assert table.keys() == weights.keys()
         for name, variable in table.items():
             variable.assign(weights[name])
         variables = self.model.trainable_variables
-        self.optimizer = Optimizer(
+        self.optimizer = trainer.optimizer = Optimizer(
             variables, options["learning_rate"], options["all_clip_norm_val"]
         )
-        self.step = TrainingStep(self.model, self.optimizer, ROWS)
+        trainer.compile_step()
         self.names = [next(n for n in table if table[n] is variable) for variable in variables]
         assert sorted(self.names) == sorted(weights)
 
@@ -108,7 +110,7 @@ def assert_steps_agree(options, weights, n_steps=3, **settings):
         feed = make_feed(batch, program.model.options)
         (inputs,) = step_inputs(feed, program.model.options, (7, k))
         samples = samples_of(inputs, batch)
-        losses, (program_states,) = program.step((inputs,), (program_states,))
+        losses, (program_states,), _ = program.trainer.run_step((inputs,), (program_states,))
         loss, gradients, states = oracle.loss_and_gradients(
             weights, options, batch, states, samples
         )

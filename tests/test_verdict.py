@@ -11,7 +11,7 @@ from bilm import BidirectionalLMDataset, LMDataset, load_vocab
 from bilm.cli import main
 from bilm.training import load_options_latest_checkpoint
 from bilm.training import test as score
-from bilm.training.verdict import unigram_perplexity, unknown_warning, verdict
+from bilm.training.verdict import comparable, unigram_perplexity, unknown_warning, verdict
 from tests.command_line import make_text, train_arguments
 
 
@@ -47,11 +47,18 @@ def test_a_warning_where_perplexity_means_little():
     assert said.startswith("94% of the tokens of x.txt are outside the vocabulary")
 
 
+def test_a_last_measurement_that_comes_soon_replaces_the_one_before_it():
+    """After a last epoch of three steps, its perplexity is compared with the epoch before."""
+    assert comparable([(100, 508.0), (200, 372.0), (203, 371.8)]) == [508.0, 371.8]
+    assert comparable([(100, 508.0), (200, 372.0), (290, 371.8)]) == [508.0, 372.0, 371.8]
+    assert comparable([(100, 508.0), (101, 372.0)]) == [508.0, 372.0] and comparable([]) == []
+
+
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
         ({"perplexity": 100.0, "unigram": 800.0}, "8.0 times lower than the 800.0 of word freq"),
-        ({"perplexity": 700.0, "unigram": 800.0}, "hardly more than how frequent words are"),
+        ({"perplexity": 700.0, "unigram": 800.0}, "little beyond word frequencies"),
         ({"perplexity": 900.0, "unigram": 800.0}, "perplexity 900.0, above the 800.0 of word"),
         ({"perplexity": 2.8, "unknown": 0.94}, "2.8, which means little: 94% of the tokens are"),
         ({"perplexity": None}, "Quality: not measured"),

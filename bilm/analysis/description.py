@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from bilm.core.errors import InputError
 from bilm.core.network import build_network
 from bilm.core.options import Options
 from bilm.data import Vocabulary
-from bilm.files.checkpoints import open_checkpoint, read_step
+from bilm.files.checkpoints import SLOTS, open_checkpoint, read_step
 from bilm.files.model_files import ModelFiles
 from bilm.files.weights import (
     DICTIONARY_CHARACTERS,
@@ -25,6 +24,7 @@ from bilm.files.weights import (
     SOFTMAX_W,
     STATES,
     VOCABULARY,
+    WORD_COUNTS,
     load_network,
     open_weights,
 )
@@ -79,7 +79,14 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
         shapes, trained = weights.shapes, weights.training()
     table = network.weight_table()
     known = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
-    known |= {SOFTMAX_W, SOFTMAX_B, VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
+    known |= {
+        SOFTMAX_W,
+        SOFTMAX_B,
+        VOCABULARY,
+        WORD_COUNTS,
+        DICTIONARY_CHARACTERS,
+        DICTIONARY_WORDS,
+    }
     used = {weight.dataset or "": tuple(weight.variable.shape) for weight in table}
     used |= {name: shapes[name] for name in (SOFTMAX_W, SOFTMAX_B) if name in shapes}
     facts = {
@@ -103,7 +110,7 @@ def _about_run(files: ModelFiles, options: Options) -> _About:
     shapes = {
         name: tuple(shape)
         for name, shape in open_checkpoint(checkpoint).get_variable_to_shape_map().items()
-        if name.startswith("lm/") and not re.search(r"/(Adagrad|Adam|Adam_1)$", name)
+        if name.startswith("lm/") and name.rpartition("/")[2] not in SLOTS
     }
     state = read_run_state(checkpoint)
     has_adam = options.optimizer != "adagrad"

@@ -18,7 +18,7 @@ from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_wo
 from bilm.analysis.page import page
 from bilm.inference.scorer import exp_of_loss
 from bilm.terminal import table
-from bilm.training.verdict import verdict
+from bilm.training.verdict import unigram_perplexity, verdict
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -57,6 +57,8 @@ class Prediction:
     first_backward: float | None
     unknown: float  # proportion of tokens outside the vocabulary
     n_predictions: int  # words and sentence ends
+    # By each word's frequency in the training text, as `bilm train` has it; None if unknown.
+    unigram: float | None = None
 
     @property
     def both(self) -> float:
@@ -109,6 +111,7 @@ def make_report(
     *,
     predictor: Predictor | None = None,
     counts: Mapping[str, int] | None = None,
+    training_counts: np.ndarray | None = None,
     trained: Mapping[str, Any] | None = None,
     measurements: Sequence[float] = (),
     words: Sequence[str] | None = None,
@@ -124,6 +127,8 @@ def make_report(
         model: facts about the model, shown in the report.
         predictor: the same model with its softmax, if available.
         counts: frequency of each word in the complete text; None counts `sentences`.
+        training_counts: occurrences of each word of the vocabulary in the training text, (n_words,)
+            by id, for the verdict; None or empty: unknown.
         trained: "tokens" and "passes" of the training, if known.
         measurements: held-out perplexities during training, in order.
         words: words to show in context; None chooses frequent ones.
@@ -143,7 +148,11 @@ def make_report(
     found = None
     if predictor is not None:
         found = measure_prediction(
-            predictor, sentences, counts, lambda done: progress("predicting", done, total)
+            predictor,
+            sentences,
+            counts,
+            lambda done: progress("predicting", done, total),
+            training_counts,
         )
     trained = trained or {}
     return Report(
@@ -156,7 +165,7 @@ def make_report(
         [] if sample is None else _examples(elmo, sample),
         verdict(
             perplexity=None if found is None else found.both,
-            unigram=None if found is None else found.by_frequency,
+            unigram=None if found is None else found.unigram,
             unknown=None if found is None else found.unknown,
             tokens=trained.get("tokens"),
             passes=trained.get("passes"),
@@ -171,6 +180,7 @@ def measure_prediction(
     sentences: Sequence[Sentence],
     counts: Mapping[str, int] | None = None,
     progress: Callable[[int], None] = lambda done: None,
+    training_counts: np.ndarray | None = None,
 ) -> Prediction:
     """The perplexity of sentences in each direction, and of two baselines; see `make_report`."""
     losses: defaultdict[str, list[float]] = defaultdict(list)
@@ -187,13 +197,17 @@ def measure_prediction(
         progress(done)
     vocabulary = predictor.vocabulary
     counts = Counter(targets) if counts is None else counts
+    ids = np.array([vocabulary.word_to_id(word) for word in targets])
     losses["by_rank"], losses["by_frequency"] = _baselines(
-        np.array([vocabulary.word_to_id(word) for word in targets]),
+        ids,
         np.array([vocabulary.word_to_id(word) for word in counts]),
         np.array(list(counts.values()), np.float64),
         vocabulary.size,
     )
     perplexities: dict[str, Any] = {"backward": None, "first_backward": None}
+    if training_counts is not None and len(training_counts) == vocabulary.size:
+        occurrences = np.bincount(ids, minlength=vocabulary.size)
+        perplexities["unigram"] = unigram_perplexity(training_counts, occurrences)
     perplexities |= {name: exp_of_loss(float(np.mean(own))) for name, own in losses.items()}
     unknown = 1 - float(np.mean(known))
     return Prediction(**perplexities, unknown=unknown, n_predictions=len(targets))

@@ -302,8 +302,8 @@ def corpus(flag: str, what: str) -> Flags:
 
 
 TIME = {
-    "--time DURATION": "train for this long, such as 30min or 2h, instead of --n_epochs: the "
-    "speed is measured first, and the learning rate falls to zero at the end"
+    "--time DURATION": "train for about this long, such as 30min or 2h, instead of --n_epochs: the "
+    "speed is measured in the first fifth, and the learning rate falls to zero at the end"
 }
 RECIPE = {
     f"--recipe {'|'.join(RECIPES)}": "how to train the preset (default: default). default: Muon, "
@@ -319,7 +319,9 @@ PRECISION = {"--precision float32|bfloat16": "precision of matrix products (defa
 _RUN = {
     "--n_epochs N": "passes over the corpus (default: 1 to 10, by its size)",
     "--batch_size ROWS": "rows of a batch, per GPU",
-    "--learning_rate X": "learning rate of Adagrad",
+    "--learning_rate X": "learning rate of Adagrad: of all weights, or of the rows of words",
+    "--adam_learning_rate X": "learning rate of Muon and Adam, which train the other weights by "
+    "the default recipe",
     "--n_train_tokens N": "words and sentence ends of one epoch (default: the corpus is counted)",
     "--reset_rate P": "probability that a sentence starts from zero LSTM states, as every text "
     "does in use; 0 trains like the original program",
@@ -340,8 +342,10 @@ _MONITORING = {
 }
 _SCHEDULE = {
     "--lr_schedule constant|linear|cosine": "after the warm-up the learning rate stays constant, "
-    "or falls to zero linearly or along a cosine (default: constant)",
-    "--warmup_steps N>=0": "steps in which the learning rate rises from near zero (default: 0)",
+    "or falls to zero linearly or along a cosine (default: by the recipe, linear or, for original, "
+    "constant)",
+    "--warmup_steps N>=0": "steps in which the learning rate rises from near zero (default: by the "
+    "recipe, 200 or, for original, 0)",
 }
 FINE_TUNING = {
     "--init_from MODEL": "folder of checkpoints (ours or the original's), a checkpoint, a folder "

@@ -80,8 +80,10 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
     from bilm.analysis.description import describe
     from bilm.files.model_files import open_model
     from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
+    from bilm.files.weights import WORD_COUNTS, open_weights
     from bilm.training import dump_weights
     from bilm.training.log import read_log
+    from bilm.training.verdict import comparable
 
     with open_model(source) as files:
         facts = describe(files)
@@ -100,8 +102,12 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
             dump_weights(save_dir, weights, with_softmax=True, vocab_file=args.vocab_file,
                          options_file=options)  # fmt: skip
             with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
-                found = [line.get("heldout_perplexity") for line in read_log(save_dir)]
-                measurements = [value for value in found if value is not None]
+                lines = [line for line in read_log(save_dir) if "heldout_perplexity" in line]
+                measurements = comparable(
+                    [(line["tokens"], line["heldout_perplexity"]) for line in lines]
+                )
+        with open_model(source) as files, open_weights(files.weights) as weights_file:
+            training_counts = weights_file.text(WORD_COUNTS)
         model = text_command.pretrained(args, source)
         elmo = model._replace(softmax_file=None).load()
         read = counted(word_command.read_tokens(args.text, display))
@@ -113,6 +119,7 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
             human_text(facts),
             predictor=word_command.predictor_of(model._replace(embedding_weight_file=None)),
             counts=counts,
+            training_counts=training_counts,
             trained=facts.get("training") or facts.get("trained"),
             measurements=measurements,
             words=args.words,

@@ -26,11 +26,6 @@ def read_run(save_dir: str) -> tuple[Options, RunState | None, str]:
     values, checkpoint = load_options_latest_checkpoint(save_dir)
     state = read_run_state(checkpoint)
     options = Options.from_dict(values, training=True, source=save_dir)
-    if state is not None:  # earlier versions wrote the schedule there alone
-        schedule = state.settings.schedule
-        options = dataclasses.replace(
-            options, schedule=schedule.kind, warmup_steps=schedule.warmup_steps
-        )
     return options, state, checkpoint
 
 

@@ -2,8 +2,7 @@
 
 Every token of the text is predicted by the full softmax; a word outside the vocabulary counts as
 <UNK>. Prints the perplexity of each direction and of both together. Each sentence is scored alone,
-as its vectors are computed alone. The perplexity of the text read in its order, with the LSTM
-states carried from sentence to sentence, is printed as well if it differs by more than 3 %.
+as its vectors are computed alone.
 
   bilm test --save_dir model --test_prefix heldout.txt
 """
@@ -20,10 +19,7 @@ from bilm.progress import ProgressDisplay
 from bilm.terminal import import_tensorflow, note
 
 if TYPE_CHECKING:
-    from bilm.training import Perplexity, SentenceScores
-
-# Figures that differ by less than this factor count as equal.
-_ALIKE = 1.03
+    from bilm.training import SentenceScores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--per_sentence FILE": "write the score of every sentence, separated by tabs, in the "
             "order of the text",
             **flags.FORCE,
-            **flags.WARM_UP,
         },
     )
     parser.set_defaults(batch_size=256)
@@ -69,55 +64,21 @@ def run(args: argparse.Namespace) -> int:
             batch_size=args.batch_size,
             carry_state=args.carry_state,
             per_sentence=args.per_sentence is not None,
-            compare=not args.carry_state,
-            warm_up=args.warm_up,
             progress=lambda stage: display.update(*stage),
         )
     if perplexity.sentences is not None:
         with outputs.temporaries() as (temporary,):
             _write_scores(temporary, perplexity.sentences)
-    figures = _figures(perplexity)
-    _print(figures, ("forward perplexity", "backward perplexity", "perplexity"))
-    carried = perplexity.carried
-    if carried is not None:
-        ratios = [a / b for a, b in zip(figures, _figures(carried), strict=True)]
-        if not all(1 / _ALIKE <= ratio <= _ALIKE for ratio in ratios):
-            _print(_figures(carried), ("carried, forward", "carried, backward", "carried"))
-            note(_explanation(perplexity, carried, options.reset_rate))
+    figures = [("forward perplexity", perplexity.forward)]
+    if perplexity.backward is not None:
+        figures += [("backward perplexity", perplexity.backward), ("perplexity", perplexity)]
+    for name, figure in figures:
+        print(f"{name:<21}{figure:.4f}")
     print(f"predictions          {perplexity.n_predictions:,}")
     print(f"unknown tokens       {perplexity.unknown:.2%}")
     if warning := unknown_warning(perplexity.unknown or 0.0, args.test_prefix):
         note(f"warning: {warning}")
     return 0
-
-
-def _figures(perplexity: Perplexity) -> list[float]:
-    """The perplexity of each direction, and of both together if there are two."""
-    if perplexity.backward is None:
-        return [perplexity.forward]
-    return [perplexity.forward, perplexity.backward, float(perplexity)]
-
-
-def _print(figures: list[float], names: tuple[str, str, str]) -> None:
-    for name, figure in zip(names, figures, strict=False):
-        print(f"{name:<21}{figure:.4f}")
-
-
-def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> str:
-    text = (
-        "Without `carried` each sentence stands alone, as when its vectors are computed; carried, "
-        "it continues from the states after the sentence before it. "
-    )
-    if alone < carried:
-        return f"{text}That does not help here: do the sentences of the text follow one another?"
-    text += "Some gain is natural; a large gain means that the model does badly from zero states"
-    if reset_rate:
-        return f"{text}. It was trained with reset_rate = {reset_rate:g}; a higher one may help."
-    return (
-        f"{text}, which it saw only at the start of its training (reset_rate = 0). Training with "
-        "--reset_rate fixes it, and so do weights that hold the states of training (`bilm dump "
-        "--with_states`); a text to warm the model up (--warm_up FILE) helps some models."
-    )
 
 
 def _write_scores(path: str, scores: SentenceScores) -> None:

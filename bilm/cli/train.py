@@ -17,7 +17,8 @@ first one writes --save_dir, which all of them must be able to read:
   TF_CONFIG='{"cluster": {"worker": ["HOST1:PORT", "HOST2:PORT"]},
               "task": {"type": "worker", "index": 0}}' bilm train ...
 
-The corpus is divided among them, and --batch_size applies to each GPU (or machine without one).
+The corpus is divided among them, and --batch_size applies to each GPU (or machine without one). If
+one of them fails, the others end as well; start the same command on all of them again to resume.
 """
 
 from __future__ import annotations

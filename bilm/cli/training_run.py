@@ -20,13 +20,14 @@ from bilm.terminal import count, note
 
 if TYPE_CHECKING:
     from bilm.data import Vocabulary
-    from bilm.training import Perplexity, TrainingProgress, TrainingRecord
+    from bilm.training import Perplexity, TrainingRecord
     from bilm.training.run_state import RunState
 
 # Steps whose mean loss gives the training perplexity.
 _LAST_STEPS = 100
 _OVERRIDES = (
-    "n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate", "warmup_steps",
+    "n_epochs", "batch_size", "learning_rate", "adam_learning_rate", "n_train_tokens", "reset_rate",
+    "warmup_steps",
 )  # fmt: skip
 
 
@@ -98,8 +99,8 @@ def run_training(
     with ProgressDisplay() as display:
         show = training_display(display, options.sample_softmax)
 
-        def progress(event: TrainingProgress) -> None:
-            show(event)
+        def progress(record: TrainingRecord) -> None:
+            show(record)
             # After a step, the input has been checked.
             if worker.is_chief:
                 _keep_vocabulary(vocabulary, args.save_dir)
@@ -140,25 +141,24 @@ def _keep_vocabulary(vocabulary: Vocabulary, save_dir: str) -> None:
 # What is shown
 
 
-def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingProgress], None]:
-    """A function that shows progress events; `sampled` marks perplexities of a sampled softmax."""
-    first: TrainingProgress | None = None
+def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingRecord], None]:
+    """A function that shows a run; `sampled` marks perplexities of a sampled softmax."""
+    first: tuple[int, float] | None = None  # tokens and seconds of the first step
 
-    def show(event: TrainingProgress) -> None:
+    def show(record: TrainingRecord) -> None:
         nonlocal first
-        first = first or event
-        details = [f"perplexity {event.perplexity:,.1f}{' (sampled)' * sampled}"]
+        first = first or (record.n_tokens, record.seconds)
+        tokens, seconds = record.n_tokens - first[0], record.seconds - first[1]
+        details = [f"perplexity {record.state.train_perplexity:,.1f}{' (sampled)' * sampled}"]
         # The first step compiles, and has no rate.
-        if event.seconds > first.seconds:
-            rate = (event.tokens - first.tokens) / (event.seconds - first.seconds)
-            details.append(f"{rate:,.0f} tokens/s")
-        details.append(f"epoch {event.epoch}")
-        display.update("step", event.step, event.n_steps, detail="  ".join(details))
-        if event.heldout is not None:
-            # As in the log, the names of checkpoints, and the best step at the end.
-            step = event.step if event.global_step is None else event.global_step
-            text = f"step {step:,}: held-out {_in_words(event.heldout)}"
-            display.note(text + (", the best so far" if event.is_best else ""))
+        if seconds > 0:
+            details.append(f"{tokens / seconds:,.0f} tokens/s")
+        details.append(f"epoch {record.epoch}")
+        display.update("step", record.step, record.total_steps, detail="  ".join(details))
+        if record.heldout and record.heldout[-1][0] == record.step:
+            text = f"step {record.step:,}: held-out {_in_words(record.heldout[-1][1])}"
+            is_best = record.best_step == record.step
+            display.note(text + (", the best so far" if is_best else ""))
 
     return show
 
@@ -193,23 +193,26 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
 
 
 def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
-    from bilm.training.verdict import verdict
+    from bilm.training.verdict import comparable, verdict
 
-    text, perplexity, unknown = "held-out", record.best, record.unknown
+    heldout = record.state.heldout
+    text, perplexity, unknown, unigram = "held-out", record.best, record.unknown, heldout.unigram
     if record.heldout:
         unknown = record.heldout[-1][1].unknown
-    elif not sampled:
-        text = "training"
-        perplexity = statistics.geometric_mean(record.train_perplexity[-_LAST_STEPS:])
-    measured = [float(perplexity) for _, perplexity in record.heldout]
-    if record.best is not None and record.best not in measured:  # in an earlier call
-        measured.insert(0, record.best)
+    elif perplexity is None:
+        unigram = record.unigram
+        if not sampled:
+            text = "training"
+            perplexity = statistics.geometric_mean(record.train_perplexity[-_LAST_STEPS:])
+    measured = [(step, float(perplexity)) for step, perplexity in record.heldout]
+    if record.best is not None and record.best_step not in dict(measured):  # in an earlier call
+        measured.insert(0, (record.best_step or 0, record.best))
     return verdict(
         perplexity=perplexity,
         text=text,
-        unigram=record.unigram,
+        unigram=unigram,
         unknown=unknown,
         tokens=record.tokens,
         passes=record.passes,
-        measurements=measured,
+        measurements=comparable(measured),
     )

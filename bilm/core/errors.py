@@ -30,11 +30,7 @@ class NotFiniteError(TrainingError):
     """A loss or a variable is not finite."""
 
 
-class WorkersError(TrainingError):
-    """Another worker of the run has stopped."""
-
-
-class WorkerLostError(WorkersError):
+class WorkerLostError(TrainingError):
     """Another worker of the run cannot be reached any more."""
 
 

@@ -103,6 +103,7 @@ class SentenceReader(Iterator[SentenceIds]):
         self._shard = -1  # number of the shard in `text`
         self._origins: list[tuple[int, int]] = []  # shard and number of earlier shards' sentences
         self._beginning: IteratorState | None = None
+        self._checksums: tuple[int | None, ...] = ()  # of the files read so far
 
     def __next__(self) -> SentenceIds:
         """The next sentence: int32 (n,) and int32 (n, max_word_length)."""
@@ -120,6 +121,7 @@ class SentenceReader(Iterator[SentenceIds]):
         if isinstance(self.source, Corpus):
             self._beginning = self.source.beginning(batch_size, num_steps)
             if state is not None:
+                self._checksums = state.checksums
                 try:
                     self._go_to(state)
                 except IndexError:
@@ -163,7 +165,9 @@ class SentenceReader(Iterator[SentenceIds]):
             return None
         shard, sentence = self._origin(self.drawn)
         rows = (row and RowPosition(*self._origin(row.sentence), row.offset) for row in self.rows)
-        return self._beginning._replace(shard=shard, sentence=sentence, rows=tuple(rows))
+        return self._beginning._replace(
+            shard=shard, sentence=sentence, rows=tuple(rows), checksums=self._checksums
+        )
 
     def _origin(self, number: int) -> tuple[int, int]:
         """The shard of a sentence, and its number in the shard."""
@@ -180,6 +184,8 @@ class SentenceReader(Iterator[SentenceIds]):
         self._origins = list(map(self._origin, numbers))
         del self.text  # so that only one text is in memory
         self.text = self.source.read(shard, contents)
+        if isinstance(self.source, Corpus):
+            self._checksums = self.source.compared(shard, self._checksums)
         self._shard, self.drawn = shard, len(numbers) - len(unread)
         renumbered = itertools.count()
         self.rows = [row and row._replace(sentence=next(renumbered)) for row in self.rows]

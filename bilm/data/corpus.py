@@ -8,6 +8,7 @@ import itertools
 import logging
 import math
 import os
+import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,6 +59,7 @@ class Corpus:
         require(_SHARE, worker=self.worker)
         self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}
+        self._checksums: dict[str, int] = {}  # of this worker's text in each file, as last read
         if not any(True for path in self.files for _ in self.sentences(path)):
             index, count = self.worker
             share = f" for worker {index} of {count}" if count > 1 else ""
@@ -98,6 +100,17 @@ class Corpus:
         """The state before the first batch."""
         settings = (self.fingerprint, self.seed, self.shuffle, self.one_pass, *self.worker)
         return IteratorState(*settings, batch_size, num_steps, shard=0, sentence=0, rows=())
+
+    def compared(self, shard: int, before: Sequence[int | None]) -> tuple[int | None, ...]:
+        """Checksums of this worker's text in each file, None if it has not been read, after a
+        shard has been read; the text of its file must be as it was `before`."""
+        path = self._file(shard)
+        number, checksum = self.files.index(path), self._checksums[path]
+        checksums = [*before] or [None] * len(self.files)
+        if checksums[number] not in (None, checksum):
+            raise InputError(f"{path} must not change: it held another text before.")
+        checksums[number] = checksum
+        return tuple(checksums)
 
     def has(self, shard: int) -> bool:
         """Whether a shard of this number exists."""
@@ -142,13 +155,23 @@ class Corpus:
         return np.random.default_rng((self.seed, epoch, purpose))
 
     def _load(self, path: str, before: Sequence[Any] = ()) -> IndexedText:
-        text = IndexedText.from_sentences(itertools.chain(before, self.sentences(path)), self.vocab)
+        checksum = 0
+
+        def sentences() -> Iterator[list[str]]:
+            nonlocal checksum
+            for sentence in self.sentences(path):
+                line = " ".join(sentence).encode("utf-8", "surrogatepass")
+                checksum = zlib.crc32(line + b"\n", checksum)
+                yield sentence
+
+        text = IndexedText.from_sentences(itertools.chain(before, sentences()), self.vocab)
         size = os.path.getsize(path)
         if size != self._sizes[path]:
             raise InputError(
                 f"{path} must not change while it is read: it had {self._sizes[path]:,} bytes when "
                 f"the corpus was opened, and has {size:,}."
             )
+        self._checksums[path] = checksum
         if len(text) == len(before):
             logger.warning("%s: no sentence in this file", path)
         return text
@@ -299,19 +322,22 @@ class IteratorState(NamedTuple):
     shard: int  # the current shard, counted over all epochs
     sentence: int  # the next sentence in that shard's order
     rows: tuple[RowPosition | None, ...]  # the sentence that each row continues; None: a new one
+    checksums: tuple[int | None, ...] = ()  # of each file's text, None before it is read
 
     def to_dict(self) -> dict[str, Any]:
         """The state as JSON-able lists and numbers."""
-        return {**self._asdict(), "rows": [row and list(row) for row in self.rows]}
+        rows = [row and list(row) for row in self.rows]
+        return {**self._asdict(), "rows": rows, "checksums": list(self.checksums)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IteratorState:
-        """A state from the result of `to_dict`, of this or an earlier version."""
+        """A state from the result of `to_dict`."""
         try:
-            if "load" in values:  # its name in earlier versions
-                values = {"shard": values["load"], **values}
             rows = tuple(row and RowPosition(*row) for row in values["rows"])
-            return cls(**{name: values[name] for name in cls._fields} | {"rows": rows})
+            # The previous version had no checksums.
+            checksums = tuple(values.get("checksums", ()))
+            changes = {"rows": rows, "checksums": checksums}
+            return cls(**{name: {**values, **changes}[name] for name in cls._fields})
         except (KeyError, TypeError) as error:
             raise InputError(
                 f"iterator_state must be the result of to_dict, got {shown(values)}."
@@ -326,11 +352,13 @@ class IteratorState(NamedTuple):
         """The state for another number of workers, at the start of the current shard: it is read
         again, because the workers' shares of it differ."""
         rows = (None,) * self.batch_size
-        return self._replace(worker=worker, n_workers=n_workers, sentence=0, rows=rows)
+        return self._replace(
+            worker=worker, n_workers=n_workers, sentence=0, rows=rows, checksums=()
+        )
 
     def require_like(self, beginning: IteratorState) -> None:
         """Require the settings of a data set's initial state: others would give other batches."""
-        there, here = (dict(zip(self._fields[:-3], s, strict=False)) for s in (self, beginning))
+        there, here = (dict(zip(self._fields[:-4], s, strict=False)) for s in (self, beginning))
         is_other = there.pop("corpus") != here.pop("corpus")
         changes = ["the corpus has other files or sizes"] if is_other else []
         changes += differences(there, here, "there", "now")

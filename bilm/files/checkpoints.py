@@ -11,10 +11,14 @@ TensorFlow reads them: load only checkpoints that you trust.
 
 from __future__ import annotations
 
+import atexit
+import functools
+import glob
 import logging
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +44,9 @@ BEST_FOLDER = "best"
 STATE_FILE = "checkpoint"
 # Values in every checkpoint besides variables, and the prefix of names in ours only.
 STEP, PERPLEXITY, OURS = "global_step", "train_perplexity", "bilm/"
+# The optimizer's slots of a variable, `NAME/SLOT`, as in TensorFlow 1.
+ADAGRAD, ADAM, MOMENTUM = "Adagrad", ("Adam", "Adam_1"), "Momentum"
+SLOTS = (ADAGRAD, *ADAM, MOMENTUM)
 # The index is written last and removed first: a checkpoint that has an index is complete.
 SUFFIXES = (".data-00000-of-00001", ".index")
 _NAME = re.compile(r"model\.ckpt-(0|[1-9]\d*)")
@@ -106,11 +113,27 @@ def is_whole(prefix: str) -> bool:
         return False
 
 
+def _plain(path: str) -> str:
+    """A checkpoint's name without special characters, which TensorFlow takes for a pattern: through
+    a link to its folder."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(_link_to(folder), name) if glob.has_magic(folder) else path
+
+
+@functools.cache
+def _link_to(folder: str) -> str:
+    links = tempfile.mkdtemp(prefix="bilm-")
+    atexit.register(shutil.rmtree, links, ignore_errors=True)
+    link = os.path.join(links, "folder")
+    os.symlink(folder, link)
+    return link
+
+
 def open_checkpoint(path: str) -> Any:
     """TensorFlow's reader of a checkpoint, by its prefix (`.../model.ckpt-10`)."""
     require_file(f"{path}.index", "checkpoint")
     try:
-        return tf.train.load_checkpoint(path)
+        return tf.train.load_checkpoint(_plain(path))
     except _DAMAGED as error:
         raise InputError(f"{path}: not a checkpoint, or damaged: {error}") from error
 
@@ -120,7 +143,7 @@ def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Ten
     try:
         with tf.device("/cpu:0"):
             return tf.raw_ops.RestoreV2(
-                prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
+                prefix=_plain(path), tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
             )[0]
     except _DAMAGED as error:
         raise InputError(f"{path}: {name} cannot be read: {error}") from error
@@ -179,8 +202,7 @@ def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequ
 
 def names_beside(table: Sequence[Weight]) -> list[str]:
     """Prefixes of the names in a checkpoint besides the variables of a network."""
-    kinds = ("Adagrad", "Adam", "Momentum")
-    slots = [f"{weight.checkpoint}/{kind}" for weight in table for kind in kinds]
+    slots = [f"{weight.checkpoint}/{slot}" for weight in table for slot in SLOTS]
     return [STEP, PERPLEXITY, OURS, *slots]
 
 

@@ -35,6 +35,8 @@ ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
 LSTM_GROUPS = ("RNN_", "rnn")
 # Additional datasets in our files. A softmax tied to the word embedding has only b.
 SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
+# How often each word of the vocabulary occurs in the beginning of the training text.
+WORD_COUNTS = "vocabulary/counts"
 # The tokens of a dictionary in the order of their rows, one per line, as UTF-8 bytes.
 DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 # Initial LSTM states, if they are not zeros: states/DIRECTION/LAYER/c and h.

@@ -45,8 +45,8 @@ class Perplexity(float):
     n_predictions: int  # per direction: the words and an end for every sentence
     losses: np.ndarray  # float64 (n_directions,), summed over the predictions, in nats
     unknown: float | None = None  # proportion of the words; None if the data has no `vocab`
+    checksum: int = 0  # of the text, in the order in which it was scored
     sentences: SentenceScores | None = None  # if requested
-    carried: Perplexity | None = None  # with carried states, if requested
     # Per direction, perplexity of sentences from the initial states divided by the perplexity from
     # the states of training; None if not measured.
     start_ratio: tuple[float, ...] | None = None

@@ -7,9 +7,9 @@ from bilm.inference.scorer import Perplexity, SentenceScores
 from bilm.training.dumping import dump_weights
 from bilm.training.evaluation import test
 from bilm.training.loop import train
-from bilm.training.optimizer import Schedule
 from bilm.training.replicas import Replicas, find_replicas
-from bilm.training.run_state import TrainingProgress, TrainingRecord
+from bilm.training.run_state import TrainingRecord
+from bilm.training.schedule import Schedule
 
 __all__ = [
     "LanguageModel",
@@ -17,7 +17,6 @@ __all__ = [
     "Replicas",
     "Schedule",
     "SentenceScores",
-    "TrainingProgress",
     "TrainingRecord",
     "dump_weights",
     "find_replicas",

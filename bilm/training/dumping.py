@@ -21,9 +21,9 @@ from bilm.files.checkpoints import (
     read_step,
 )
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
-from bilm.files.weights import named_states, save_hdf5
+from bilm.files.weights import WORD_COUNTS, named_states, save_hdf5
 from bilm.files.writing import Outputs, write_json
-from bilm.training.run_state import load_mean_states, read_run_state
+from bilm.training.run_state import load_mean_states, read_run_state, read_word_counts
 
 
 def dump_weights(
@@ -45,8 +45,9 @@ def dump_weights(
         tf_save_dir: a training folder, ours or the original's.
         outfile: the HDF5 file to write.
         with_softmax: also write the softmax and its vocabulary: `softmax/W` float32 (words,
-            projection_dim), unless it is tied to `embedding`; `softmax/b` (words,); and
-            `vocabulary/words`, text. Readers of published files ignore these groups.
+            projection_dim), unless it is tied to `embedding`; `softmax/b` (words,);
+            `vocabulary/words`, text; and `vocabulary/counts` int64 (words,), occurrences in the
+            beginning of the training text. Readers of published files ignore these groups.
         with_states: also write the mean of the LSTM states of training, `states/...` float32
             (1, ...), from which sentences start in this package's readers; for a model that was
             trained without resets. Other readers start from zeros.
@@ -97,8 +98,10 @@ def dump_weights(
         "n_tokens_vocab": options.n_tokens_vocab,
         "reset_rate": options.reset_rate,
     }
+    counts = read_word_counts(ckpt_file) if with_softmax else None
+    texts = {} if counts is None else {WORD_COUNTS: counts}
     with outputs.temporaries() as (weights, beside):
-        save_hdf5(weights, datasets, words, training=training, dtype=dtype)
+        save_hdf5(weights, datasets, words, texts, training, dtype)
         write_json(beside, options.inference_dict())
 
 

@@ -1,13 +1,13 @@
 """Perplexity of a text by the full softmax.
 
 By default each sentence is scored alone, from the initial states, so the perplexity depends on the
-model and the text only. The original carried the LSTM states along the rows of its batches, as
-`carry_state` does. If the two differ by much, the model does badly from the initial states: see
-docs/states.md.
+model and the text only. With `carry_state`, the LSTM states are carried along the rows of the
+batches, as in the original.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +17,6 @@ from bilm.core.errors import InputError, integer, require
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.data import Batch, deciding_method, prefetch
-from bilm.data.sentences import WarmUpText, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.reading import ShowStage, Stage
 from bilm.inference.feed import make_feed
@@ -28,13 +27,10 @@ from bilm.inference.scorer import (
     SentenceScores,
     chunks_of_batch,
     exp_of_loss,
-    warm_up_language_model,
 )
-from bilm.training.run_state import load_mean_states
 
 # Every n-th batch of sentences is scored from the states of training as well.
 _COMPARED_EVERY = 8
-_PREDICTIONS_OF_A_ROW = 1000
 
 
 def test(
@@ -45,8 +41,6 @@ def test(
     *,
     carry_state: bool = False,
     per_sentence: bool = False,
-    compare: bool = False,
-    warm_up: WarmUpText | None = None,
     progress: ShowStage | None = None,
 ) -> Perplexity:
     """Score a held-out text with a checkpoint.
@@ -60,10 +54,6 @@ def test(
         carry_state: let each row continue from the states after the previous batch, as in the
             original.
         per_sentence: also return the score of every sentence.
-        compare: score the text a second time, with carried states, as the result's `carried`. Its
-            rows start from the mean of the states of training, if the checkpoint holds them.
-        warm_up: a text file, or sentences; each sentence starts from the states after reading
-            them instead of zeros. `data` needs a `vocab`.
         progress: called with a `Stage` of predictions after each batch; `data` needs
             `n_train_tokens`.
 
@@ -76,23 +66,20 @@ def test(
     require(integer(), batch_size=batch_size)
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(ckpt_file, model.weight_table())
-    if warm_up is not None:
-        warm_up_language_model(model, read_warm_up(warm_up), data.vocab)
-    scorer = Scorer(model)
+    total = 0 if progress is None else data.n_train_tokens
 
-    def run(doing: str, n_rows: int, carry_state: bool, **settings: Any) -> Perplexity:
+    def show(n: int) -> None:
         if progress is not None:
-            total = data.n_train_tokens
-            settings["show"] = lambda n: progress(Stage(doing, n, total, "predictions"))
-        return evaluate(scorer, data, n_rows, carry_state=carry_state, **settings)
+            progress(Stage("scoring", n, total, "predictions"))
 
-    result = run("scoring", batch_size, carry_state, per_sentence=per_sentence)
-    if compare:
-        begin = load_mean_states(ckpt_file, model.network.zero_states)
-        # Rows so long that their initial states matter little.
-        n_rows = max(1, min(batch_size, result.n_predictions // _PREDICTIONS_OF_A_ROW))
-        result.carried = run("scoring with carried states", n_rows, True, begin=begin)
-    return result
+    return evaluate(
+        Scorer(model),
+        data,
+        batch_size,
+        carry_state=carry_state,
+        per_sentence=per_sentence,
+        show=show,
+    )
 
 
 def evaluate(
@@ -118,7 +105,7 @@ def evaluate(
     total, count = np.zeros(options.n_directions), 0
     excess, n_compared = np.zeros(options.n_directions), 0
     vocabulary = getattr(data, "vocab", None)
-    n_unknown, n_words = 0, 0
+    n_unknown, n_words, checksum = 0, 0, 0
     states: Any = None
     # Of each row: the number of its sentence, its predictions, and their losses.
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -126,6 +113,7 @@ def evaluate(
         prefetch(_chunks_of_data(data, options, batch_size, carry_state), 4)
     ):
         n_predictions = int(chunk.mask.sum())
+        checksum = zlib.crc32(chunk.feed.targets[0][chunk.mask].tobytes(), checksum)
         if vocabulary is not None:
             targets = chunk.feed.targets[0][chunk.mask]
             n_unknown += int((targets == vocabulary.unk).sum())
@@ -150,6 +138,7 @@ def evaluate(
     if not count:
         raise InputError("The data holds no prediction to score.")
     result = Perplexity.of_losses(total, count)
+    result.checksum = checksum
     result.unknown = None if vocabulary is None else n_unknown / max(n_words, 1)
     if per_sentence:
         numbers, counts, of_rows = (np.concatenate(x, axis=-1) for x in zip(*rows, strict=True))

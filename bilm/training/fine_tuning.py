@@ -24,6 +24,7 @@ from bilm.files.checkpoints import names_beside, open_checkpoint, read_checkpoin
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
 from bilm.files.weights import SOFTMAX_B, open_weights
+from bilm.training.run_state import read_run_state
 
 
 def require_same_network(options: Options, source: ModelFiles) -> None:
@@ -88,6 +89,17 @@ def load_pretrained(
             mine[here] = value[there]
             weight.variable.assign(mine)
     return len(here), vocabulary.size
+
+
+def trained_amount(source: ModelSource) -> tuple[int | None, float | None]:
+    """Tokens that a model was trained on, and the same in passes over its text; None: unknown."""
+    with open_model(source) as files:
+        if files.is_checkpoint:
+            state = read_run_state(os.fspath(files.weights))
+            return (None, None) if state is None else (state.tokens, state.passes)
+        with open_weights(files.weights) as weights:
+            trained = weights.training() or {}
+        return trained.get("tokens"), trained.get("passes")
 
 
 def _load_checkpoint(prefix: str, table: Sequence[Weight]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Adagrad, Adam and Muon with one bound on the gradient's global norm, and learning rate schedules.
+"""Adagrad, Adam and Muon with one bound on the gradient's global norm.
 
 The original trained all weights with Adagrad (Duchi et al. 2011). Repeated rows of a sparse
 gradient are summed before anything is squared, and a step's cost depends on the rows it touches.
@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from bilm.core.errors import integer, one_of, require
 from bilm.core.matmul import matmul
-from bilm.core.options import SCHEDULES
+from bilm.files.checkpoints import ADAGRAD, ADAM, MOMENTUM
 
 Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
 
-# Names of the slots in checkpoints, as in TensorFlow 1.
-_ADAGRAD, _ADAM, _MUON = "Adagrad", ("Adam", "Adam_1"), "Momentum"
 _BETA1, _BETA2 = 0.9, 0.999
 _MOMENTUM = 0.95
 # Weight decay per step, in units of the rate: on WikiText-2 better than 0, 0.5 and 1.2.
@@ -87,7 +83,7 @@ class Optimizer:
         uses_adam = adam_variables if adam_learning_rate is not None else none
         self._blocks = muon_blocks or none
         for variable, adam, blocks in zip(self._variables, uses_adam, self._blocks, strict=True):
-            names = (_ADAGRAD,) if not adam else _ADAM if blocks is None else (_MUON,)
+            names = (ADAGRAD,) if not adam else ADAM if blocks is None else (MOMENTUM,)
             start = 0.0 if adam else initial_accumulator
             made = (tf.Variable(tf.fill(variable.shape, start), trainable=False) for _ in names)
             self.slots.append(dict(zip(names, made, strict=True)))
@@ -114,10 +110,11 @@ class Optimizer:
         for variable, slots, blocks, gradient in of_each:
             if gradient is None:
                 continue
-            if _ADAGRAD in slots:
-                self._adagrad(variable, slots[_ADAGRAD], gradient, scale)
+            if ADAGRAD in slots:
+                self._adagrad(variable, slots[ADAGRAD], gradient, scale)
             elif blocks is not None:
-                self._muon(variable, slots[_MUON], blocks, tf.convert_to_tensor(gradient) * scale)
+                dense = tf.convert_to_tensor(gradient) * scale
+                self._muon(variable, slots[MOMENTUM], blocks, dense)
             else:
                 self._adam(variable, slots, tf.convert_to_tensor(gradient) * scale)
         return norm
@@ -141,7 +138,7 @@ class Optimizer:
     def _adam(
         self, variable: tf.Variable, slots: dict[str, tf.Variable], gradient: tf.Tensor
     ) -> None:
-        mean, mean_square = (slots[name] for name in _ADAM)
+        mean, mean_square = (slots[name] for name in ADAM)
         n_steps = tf.convert_to_tensor(self._n_steps) + 1.0
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -206,38 +203,3 @@ def sum_repeated_rows(gradient: Gradient) -> Gradient:
     rows, index = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, index, tf.shape(rows)[0])
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A factor of the learning rates for every step.
-
-    A rate that falls to zero gives a better model than the original's constant rate, and a warm-up
-    allows higher rates.
-
-    Args:
-        kind: after the warm-up the factor is 1 ("constant"), or falls from 1 to 0 at the end of
-            the run, linearly ("linear") or along half a cosine ("cosine").
-        warmup_steps: steps in which the factor rises from near 0 to 1, at most half of the run.
-    """
-
-    kind: str = "constant"
-    warmup_steps: int = 0
-
-    def __post_init__(self) -> None:
-        require(one_of(SCHEDULES), schedule=self.kind)
-        require(integer(0), warmup_steps=self.warmup_steps)
-
-    def factor(self, step: int, n_steps: int) -> float:
-        """The factor of a step of the run, 0-based.
-
-        >>> [Schedule("linear", warmup_steps=2).factor(step, 6) for step in range(6)]
-        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
-        """
-        warmup = min(self.warmup_steps, max(1, n_steps // 2))  # the rate falls in a short run too
-        if step < warmup:
-            return (step + 1) / warmup
-        if self.kind == "constant":
-            return 1.0
-        done = min(1.0, (step - warmup) / max(1, n_steps - warmup))
-        return 1.0 - done if self.kind == "linear" else (1.0 + math.cos(math.pi * done)) / 2

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bilm.core.errors import InputError
 from bilm.core.options import Options
-from bilm.data import prefetch
 from bilm.files.checkpoints import holds_checkpoint, is_whole, list_checkpoints
-from bilm.files.reading import PathLike
-from bilm.training.replicas import Replicas, Worker
-from bilm.training.run_state import RunSettings, TrainingRecord
-from bilm.training.step import Run
-from bilm.training.verdict import unigram_perplexity, unknown_warning
+from bilm.files.reading import OPTIONS_FILE, PathLike, read_json_object
+from bilm.intervals import Interval
+from bilm.training.log import LOG_FILE
+from bilm.training.replicas import Worker
+from bilm.training.verdict import unknown_warning
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +33,6 @@ _SAMPLED_TOKENS = 1_000_000
 # A short text is read again until about this many tokens have been read.
 _TOKENS_TO_READ = 15_000_000
 _MOST_PASSES = 10
-_MEASURED_SECONDS = 8.0
-_MEASURED_STEPS = 200
-_FEWEST_STEPS = 20
 
 
 def fast_precision() -> str:
@@ -48,10 +46,7 @@ def fast_precision() -> str:
 
 
 def choose_length(options: Options, tokens_per_step: int) -> Options:
-    """Fill in the passes and the dropout if the options leave them open (None).
-
-    On half of WikiText-2, 3.5 passes were still better without dropout than with 0.1.
-    """
+    """Fill in the passes and the dropout if the options leave them open (None)."""
     n_train_tokens = options.n_train_tokens or 1
     if options.n_steps is None and options.n_epochs is None:
         passes = round(_TOKENS_TO_READ / n_train_tokens)
@@ -60,40 +55,74 @@ def choose_length(options: Options, tokens_per_step: int) -> Options:
         n_passes = float(options.n_epochs or 1)
         if options.n_steps is not None:
             n_passes = options.n_steps * tokens_per_step / n_train_tokens
-        dropout = 0.0 if n_passes < 4 else 0.1 if n_passes <= 5 else 0.2
-        options = dataclasses.replace(options, dropout=dropout)
+        options = dataclasses.replace(options, dropout=choose_dropout(n_passes))
     return options
 
 
-def steps_for(
-    seconds: float, options: Options, data: Any, replicas: Replicas, settings: RunSettings
-) -> int:
-    """The number of steps that fit in a time, measured by steps that are then discarded.
+def choose_dropout(n_passes: float) -> float:
+    """The dropout for a number of passes over the text.
 
-    `seconds` includes this measurement, compiling again and the steps.
+    On half of WikiText-2, 3.5 passes were still better without dropout than with 0.1.
     """
-    started = time.monotonic()
-    run = Run(options, replicas, settings, data)
-    ends: list[float] = []
-    with contextlib.closing(prefetch(run.inputs(), 2)) as batches:
-        for item in batches:
-            run.set_learning_rate()
-            run.train_step(*item)
-            ends.append(time.monotonic())
-            is_enough = len(ends) > 5 and ends[-1] - ends[0] > _MEASURED_SECONDS
-            if replicas.group.all_gather(is_enough or len(ends) > _MEASURED_STEPS)[0]:
-                break  # all workers follow the chief's clock
-    # The first step compiles. The time between steps includes waiting for their batches.
-    compiled = ends[0] if ends else started
-    step = (ends[-1] - compiled) / (len(ends) - 1) if len(ends) > 1 else compiled - started
-    remaining = seconds - (time.monotonic() - started) - (compiled - started)
-    n_steps = int(replicas.group.all_gather(remaining / max(step, 1e-6))[0])
-    if n_steps < _FEWEST_STEPS:
-        raise InputError(
-            f"time must allow at least {_FEWEST_STEPS} steps; here compiling takes "
-            f"{compiled - started:.0f} s and a step {step:.2g} s."
-        )
-    return n_steps
+    return 0.0 if n_passes < 4 else 0.1 if n_passes <= 5 else 0.2
+
+
+# Runs by time
+
+FIXED_AT = 0.2  # part of the time after which the length is fixed
+_MEASURED_FROM = 0.1  # part of the time before which the machine may be busy with other things
+_SLOW_STEPS, _FEWEST_MEASURED = 2, 3  # first steps of a compiled function; and steps to measure
+_FEWEST_STEPS = 20  # of a run
+
+
+class SpeedMeter:
+    """The speed of a run by time."""
+
+    def __init__(self) -> None:
+        self._first = 0  # step of this call from which the speed is measured
+        self._seconds = 0.0  # of the steps before it
+
+    def restart(self, n: int) -> None:
+        """Measure again from step `n` on, whose function is new."""
+        self._first = n + _SLOW_STEPS
+
+    def seconds_per_step(self, n: int, seconds: float, share: float) -> float | None:
+        """The speed, or None if it is too early.
+
+        Args:
+            n: number of the step in this call, 1-based.
+            seconds: of all steps before it.
+            share: part of the run's time that has passed.
+        """
+        if n <= _SLOW_STEPS or share < _MEASURED_FROM:
+            self._first = n + 1
+        if n == self._first:
+            self._seconds = seconds
+        measured = n - self._first
+        return (seconds - self._seconds) / measured if measured >= _FEWEST_MEASURED else None
+
+
+def with_evaluations(
+    step: float, seconds: float, evaluation: float, every: Interval, steps_per_epoch: int
+) -> tuple[float, float]:
+    """Seconds per step including its part of the evaluations, and the remaining seconds of a run
+    without its last evaluation."""
+    if every.unit == "seconds":
+        step *= 1 + evaluation / every.number
+    else:
+        step += evaluation / (every.number * (steps_per_epoch if every.unit == "epochs" else 1))
+    return step, seconds - evaluation
+
+
+def steps_in(step: float, seconds: float, done: int) -> int:
+    """Steps for the remaining seconds of a run by time; a run has at least twenty."""
+    n_steps = int(seconds / step)
+    if done + n_steps < _FEWEST_STEPS:
+        logger.warning(
+            "the time allows %d steps of %.2g s, too few for a model: training for %d steps",
+            done + max(0, n_steps), step, _FEWEST_STEPS,
+        )  # fmt: skip
+    return max(n_steps, _FEWEST_STEPS - done, 1)
 
 
 # The folder and the data
@@ -122,6 +151,23 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
     return True
 
 
+def check_options(tf_save_dir: PathLike, contents: dict[str, Any]) -> None:
+    """Refuse to overwrite options.json of something else, such as a model for use."""
+    path = Path(tf_save_dir, OPTIONS_FILE)
+    is_run = holds_checkpoint(tf_save_dir) or Path(tf_save_dir, LOG_FILE).exists()
+    if is_run or not path.exists():
+        return
+    there, ours = read_json_object(path, "options file"), json.loads(json.dumps(contents))
+    for name in ("n_train_tokens", "n_epochs", "n_steps", "dropout"):  # which `train` may find out
+        there.pop(name, None)
+        ours.pop(name, None)
+    if there != ours:
+        raise InputError(
+            f"{path} must not exist, because it is not of this run: choose another folder, or "
+            "remove it."
+        )
+
+
 def check_shares(worker: Worker, *data_sets: Any) -> None:
     """Require that data sets with an attribute `worker` are this worker's share."""
     for data in data_sets:
@@ -143,16 +189,9 @@ def with_train_tokens(options: Options, data: Any) -> Options:
     return dataclasses.replace(options, n_train_tokens=counted)
 
 
-def record_word_counts(record: TrainingRecord, data: Any, heldout: Any) -> None:
-    """Record the unigram perplexity and the proportion of unknown words; warn if it is high."""
-    counts, record.unknown = _word_counts(data, "the training text")
-    predicted = counts if heldout is None else _word_counts(heldout, "the held-out text")[0]
-    if counts is not None and predicted is not None:
-        record.unigram = unigram_perplexity(counts, predicted)
-
-
-def _word_counts(data: Any, name: str) -> tuple[Any, float | None]:
-    """A data set's word counts and proportion of unknown tokens; None if it has no counts."""
+def word_counts(data: Any, name: str) -> tuple[np.ndarray | None, float | None]:
+    """The word counts of the beginning of a text, and its proportion of unknown tokens, with a
+    warning if it is high; None if the data set cannot count."""
     counts = data.word_counts(_SAMPLED_TOKENS) if hasattr(data, "word_counts") else None
     if counts is None:
         return None, None

@@ -25,14 +25,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import (
-    InputError,
-    WorkerLostError,
-    WorkersError,
-    differences,
-    integer,
-    require,
-)
+from bilm.core.errors import InputError, WorkerLostError, differences, integer, require
 from bilm.training.interrupts import killable
 
 VARIABLE = "TF_CONFIG"
@@ -95,59 +88,6 @@ def find_worker() -> Worker:
     return Worker(tasks.index(this), len(tasks))
 
 
-@dataclass
-class ProcessGroup:
-    """The workers of a run: all-gathers small JSON values, so that all workers decide the same.
-
-    Collective operations wait for all workers, so none may stop, save or evaluate on its own:
-    before each step they exchange their plans, and a worker's error is raised after the exchange.
-    """
-
-    worker: Worker = ALONE  # this one
-    # Joins the float32 (n,) arrays of all workers, in their order.
-    gather: Callable[[np.ndarray], np.ndarray] | None = None
-    _error: BaseException | None = None
-
-    @contextlib.contextmanager
-    def deferred_errors(self) -> Iterator[None]:
-        """For work of a single worker among others: the next `all_gather` raises its errors."""
-        try:
-            yield
-        except (InputError, OSError, KeyboardInterrupt) as error:
-            if self.worker.is_alone:
-                raise
-            self._error = self._error or error
-
-    def all_gather(self, value: Any = None) -> list[Any]:
-        """The JSON-able values of all workers, in their order.
-
-        Raises the deferred error of this worker, or a WorkersError if another worker has one.
-        """
-        if self.gather is None:
-            return [value]
-        error, self._error = self._error, None
-        line = json.dumps({"value": value, "failed": error is not None}) + "\n"
-        bytes_ = np.frombuffer(line.encode("utf-8"), np.uint8).astype(np.float32)
-        text = self.gather(bytes_).astype(np.uint8).tobytes().decode("utf-8")
-        answers = [json.loads(line) for line in text.splitlines()]
-        if error is not None:
-            raise error
-        failed = [index for index, answer in enumerate(answers) if answer["failed"]]
-        if failed:
-            raise WorkersError(f"Worker {failed[0]} stopped; see its own error message.")
-        return [answer["value"] for answer in answers]
-
-    def require_same(self, facts: dict[str, Any]) -> None:
-        """Require the same settings for all workers; the error lists the differences."""
-        plans, differing = self.all_gather(facts), []
-        for index, plan in enumerate(plans):
-            differing += differences(plans[0], plan, "for worker 0", f"for worker {index}")
-        if differing:
-            raise InputError(
-                f"All workers need the same command, files and folder: {'; '.join(differing)}."
-            )
-
-
 class Replicas:
     """The replicas of a model on the devices of a strategy of tf.distribute; None: one device.
 
@@ -160,7 +100,6 @@ class Replicas:
         self.n = 1 if strategy is None else strategy.num_replicas_in_sync
         self.n_local = self.n // worker.count
         self.first = worker.index * self.n_local
-        self.group = ProcessGroup(worker, None if worker.is_alone else self._gather_arrays)
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """The scope in which variables are made, with a copy on each device, and assigned."""
@@ -219,6 +158,24 @@ class Replicas:
     def from_chief(self, values: np.ndarray) -> np.ndarray:
         """The chief's array, for all workers; the arrays of the others are empty."""
         return values if self.worker.is_alone else self._gather_arrays(values)
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """The JSON-able values of all workers, in their order."""
+        if self.worker.is_alone:
+            return [value]
+        line = np.frombuffer(f"{json.dumps(value)}\n".encode(), np.uint8)
+        lines = self._gather_arrays(line.astype(np.float32)).astype(np.uint8).tobytes()
+        return [json.loads(line) for line in lines.decode("utf-8").splitlines()]
+
+    def require_same(self, facts: dict[str, Any]) -> None:
+        """Require the same settings for all workers; the error lists the differences."""
+        settings, differing = self.all_gather(facts), []
+        for index, theirs in enumerate(settings):
+            differing += differences(settings[0], theirs, "for worker 0", f"for worker {index}")
+        if differing:
+            raise InputError(
+                f"All workers need the same command, files and folder: {'; '.join(differing)}."
+            )
 
     def _gather_arrays(self, values: np.ndarray) -> np.ndarray:
         # Each worker's first replica sends its array, the others send nothing.

@@ -1,8 +1,8 @@
-"""The state of a run, which checkpoints store, resuming reads, and progress reports show.
+"""The state of a run, which checkpoints store, and the record of a call of `train`.
 
-`RunState` is everything of a run but its tensors; each step and each evaluation makes a new one. A
-checkpoint holds it as the JSON object `bilm/record`, next to the variables, the optimizer's slots
-and the LSTM states.
+`RunState` holds everything about a run except its tensors; each step and each evaluation makes a
+new one. A checkpoint holds it as the JSON object `bilm/record`, next to the variables, the
+optimizer's slots and the LSTM states.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import json
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.data import IteratorState
 from bilm.files import checkpoints
 from bilm.files.weights import named_states
-from bilm.training.optimizer import Schedule
+from bilm.training.schedule import Plan
 
 if TYPE_CHECKING:
     from bilm.inference.scorer import Perplexity
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RUN_STATE = f"{checkpoints.OURS}record"
+WORD_COUNTS = f"{checkpoints.OURS}word_counts"
 STATES_PREFIX = f"{checkpoints.OURS}state/"  # of the LSTM states' names
 
 
@@ -38,7 +40,6 @@ class RunSettings:
 
     seed: int = 0
     precision: str = "float32"
-    schedule: Schedule = Schedule()  # noqa: RUF009 - a frozen value
     init_from: str | None = None
 
 
@@ -50,19 +51,22 @@ class HeldoutState:
     best_step: int | None = None  # its global step
     since_best: int = 0  # evaluations since then
     measured_at: int | None = None  # global step of the last evaluation
-    n_predictions: int | None = None  # size of the text, used to detect that it changed
+    n_predictions: int | None = None  # size of the text; it and the checksum detect changes
+    checksum: int | None = None
+    unigram: float | None = None  # perplexity of the text by word frequencies alone
 
     def after(self, perplexity: Perplexity, step: int) -> HeldoutState:
         """The state after an evaluation of the model of a global step."""
         if math.isnan(perplexity):
             raise NotFiniteError(f"Step {step}: the held-out loss is not a number.")
         best, best_step, since_best = self.best, self.best_step, self.since_best + 1
-        if self.n_predictions not in (None, perplexity.n_predictions):
+        n, checksum = perplexity.n_predictions, perplexity.checksum
+        if self.n_predictions not in (None, n) or self.checksum not in (None, checksum):
             logger.warning("the held-out text has changed: its best perplexity is measured again")
             best = None
         if best is None or perplexity < best:
             best, best_step, since_best = float(perplexity), step, 0
-        return HeldoutState(best, best_step, since_best, step, perplexity.n_predictions)
+        return HeldoutState(best, best_step, since_best, step, n, checksum, self.unigram)
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,14 @@ class RunState:
 
     batch_shape: tuple[int, int]  # rows of a batch, over all workers, and tokens per row
     step: int = 0  # global step, which counts the steps of the model before this run as well
-    done: int = 0  # steps of this run
-    # Predictions of each direction that the model was trained on, and the same in passes over the
-    # text; None if unknown, as after a checkpoint of the original.
+    position: int = 0  # tokens of this run: predictions of each direction
+    plan: Plan = Plan(None)  # noqa: RUF009 - a frozen value; its `settings` are empty if unknown
+    # Tokens that the model was trained on, in earlier runs as well, and the same in passes over
+    # the text; None if unknown, as after a checkpoint of the original.
     tokens: int | None = 0
     passes: float | None = 0.0
     seconds: float = 0.0  # of the run's steps
+    elapsed: float = 0.0  # seconds of the run, with its set-up and evaluations
     train_perplexity: float = 0.0  # of the last batch
     settings: RunSettings = RunSettings()
     heldout: HeldoutState = HeldoutState()
@@ -88,6 +94,16 @@ class RunState:
         """Predictions of each direction per step."""
         return math.prod(self.batch_shape)
 
+    @property
+    def done(self) -> int:
+        """Steps of this run, at the present shape of a batch."""
+        return self.position // self.tokens_per_step
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has reached its planned length."""
+        return self.plan.end is not None and self.position >= self.plan.end
+
     def after_step(self, n_train_tokens: int | None, **changes: Any) -> RunState:
         n, passes = self.tokens_per_step, self.passes
         if passes is not None and n_train_tokens is not None:
@@ -95,18 +111,18 @@ class RunState:
         return dataclasses.replace(
             self,
             step=self.step + 1,
-            done=self.done + 1,
+            position=self.position + n,
             tokens=None if self.tokens is None else self.tokens + n,
             passes=passes,
             **changes,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The state for JSON, in a form that all versions read."""
+        """The state for JSON."""
         run, states = asdict(self.settings), [x and x.to_dict() for x in self.iterator_state]
         return {
             **{name: getattr(self, name) for name in _PLAIN},
-            "batch_shape": self.batch_shape,
+            "plan": asdict(self.plan),
             "heldout": asdict(self.heldout),
             "seed": run.pop("seed"),
             "run": run,
@@ -115,16 +131,17 @@ class RunState:
 
     @classmethod
     def from_dict(cls, values: Any) -> RunState:
-        """A state from the result of `to_dict`, of this or an earlier version."""
-        # An earlier name, and numbers that earlier versions did not count.
-        earlier = {"tokens": None, "passes": None, "iterator_state": values.get("place")}
-        values = earlier | values
+        """A state from the result of `to_dict`, of this or the previous version."""
+        batch_shape, plan = tuple(values["batch_shape"]), values.get("plan", {"end": None})
+        # The previous version counted steps, and left the plan to the options.
+        if "done" in values:
+            values = values | {"position": math.prod(batch_shape) * values["done"], "elapsed": 0.0}
+        values = values | {"batch_shape": batch_shape}
         run, states = values["run"], values["iterator_state"]
-        schedule = Schedule(run["schedule"]["kind"], run["schedule"]["warmup_steps"])
         return cls(
-            batch_shape=tuple(values["batch_shape"]),
-            settings=RunSettings(values["seed"], run["precision"], schedule, run["init_from"]),
-            heldout=HeldoutState(*(values["heldout"][f.name] for f in fields(HeldoutState))),
+            plan=Plan(**plan | {"settings": tuple(plan.get("settings", ()))}),
+            settings=RunSettings(values["seed"], run["precision"], run["init_from"]),
+            heldout=HeldoutState(**values["heldout"]),
             iterator_state=tuple(
                 None if state is None else IteratorState.from_dict(state)
                 for state in (states if isinstance(states, list) else [states])
@@ -134,34 +151,13 @@ class RunState:
 
 
 # Fields of the same form in JSON.
-_PLAIN = ("step", "done", "tokens", "passes", "seconds", "train_perplexity")
-
-
-# Progress and results for callers of `train`
-
-
-@dataclass(frozen=True)
-class TrainingProgress:
-    """The numbers of a run after a step."""
-
-    step: int  # of this run, including steps before an interruption
-    n_steps: int  # of the whole run
-    epoch: int  # the pass over the training tokens, 1-based
-    # Of the step's batch before its update, over both directions; with a sampled softmax it is
-    # lower than the true perplexity.
-    perplexity: float
-    tokens: int  # that this call has trained on
-    seconds: float  # since the first step of this call began
-    heldout: Perplexity | None = None  # by the full softmax, if measured after this step
-    is_best: bool = False  # whether `heldout` is the lowest perplexity of the run so far
-    # The step's number in the log and in the names of checkpoints, which differs if the run was
-    # resumed with another batch size, or from a checkpoint of the original program. None: `step`.
-    global_step: int | None = None
+_PLAIN = ("batch_shape", "step", "position", "tokens", "passes", "seconds", "elapsed",
+          "train_perplexity")  # fmt: skip
 
 
 @dataclass
 class TrainingRecord:
-    """The result of a call of `train`."""
+    """What a call of `train` has done so far: its result, and what it passes to `progress`."""
 
     first: RunState  # before the first step of this call
     state: RunState  # after the last step
@@ -169,23 +165,37 @@ class TrainingRecord:
     checkpoint: str | None = None  # prefix of the last checkpoint
     heldout: list[tuple[int, Perplexity]] = field(default_factory=list)  # with the global step
     stopped_early: bool = False  # by `patience`
-    # Perplexity of the held-out text, or else of the training text, under a model that knows only
-    # the word frequencies in the training text; None if the data cannot count words.
+    # Perplexity of the training text by its word frequencies alone; None if the data cannot count
+    # words.
     unigram: float | None = None
     unknown: float | None = None  # proportion of the training text's tokens
     # Words whose rows came from `init_from`, and words in the vocabulary; None without `init_from`,
     # or if that model has no word rows.
     words_carried: tuple[int, int] | None = None
+    epoch: int = 1  # the pass over the training text, 1-based
+
+    @property
+    def step(self) -> int:
+        """Global step, as in the log and in the names of checkpoints."""
+        return self.state.step
+
+    @property
+    def total_steps(self) -> int | None:
+        """Global step at the end of the run; None while a run by time measures its speed."""
+        state = self.state
+        if state.plan.end is None:
+            return None
+        return self.step + max(0, -((state.position - state.plan.end) // state.tokens_per_step))
 
     @property
     def n_steps(self) -> int:
         """Steps of this call."""
-        return self.state.done - self.first.done
+        return self.state.step - self.first.step
 
     @property
     def n_tokens(self) -> int:
         """Tokens that this call trained on."""
-        return self.n_steps * self.state.tokens_per_step
+        return self.state.position - self.first.position
 
     @property
     def seconds(self) -> float:
@@ -204,7 +214,7 @@ class TrainingRecord:
 
     @property
     def tokens(self) -> int | None:
-        """Tokens that the model was trained on in all calls; None if unknown."""
+        """Tokens that the model was trained on in all runs; None if unknown."""
         return self.state.tokens
 
     @property
@@ -234,7 +244,9 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
     named = named_states(zero_states, STATES_PREFIX)
     shapes = {name: tuple(value.shape) for name, value in named.items()}
     values = checkpoints.read_checkpoint(
-        ckpt_file, shapes, ("lm/", checkpoints.STEP, checkpoints.PERPLEXITY, RUN_STATE)
+        ckpt_file,
+        shapes,
+        ("lm/", checkpoints.STEP, checkpoints.PERPLEXITY, RUN_STATE, WORD_COUNTS),
     )
     return tf.nest.pack_sequence_as(zero_states, [tf.constant(values[name]) for name in named])
 
@@ -251,3 +263,12 @@ def load_mean_states(ckpt_file: str, zero_states: Callable[[int], Any]) -> Any:
 def mean_over_rows(states: Any) -> Any:
     """States (batch, ...) averaged to one row, (1, ...)."""
     return tf.nest.map_structure(lambda x: tf.reduce_mean(x, axis=0, keepdims=True), states)
+
+
+def read_word_counts(ckpt_file: str) -> np.ndarray | None:
+    """How often each word of the vocabulary occurs in the beginning of the training text, int64
+    (n_tokens_vocab,); None if the checkpoint does not hold it."""
+    if not checkpoints.open_checkpoint(ckpt_file).has_tensor(WORD_COUNTS):
+        return None
+    counts: np.ndarray = checkpoints.read_value(ckpt_file, WORD_COUNTS)
+    return counts

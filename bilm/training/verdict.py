@@ -6,7 +6,9 @@ word, so a text of unknown words has a low one; see `unknown_warning`.
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +19,7 @@ MOST_UNKNOWN = 0.2
 # Upper bounds of unigram perplexity / perplexity. WikiText-2's validation text has a
 # unigram perplexity of about 850; good models of one epoch reach a sixth of it.
 _QUALITIES = (
-    (1.5, "it has learned hardly more than how frequent words are"),
+    (1.5, "it has learned little beyond word frequencies"),
     (3.0, "it has learned common word sequences, and is too weak for most uses"),
     (6.0, "it is usable for a first experiment"),
     (12.0, "it is good for a model of a small corpus"),
@@ -27,6 +29,19 @@ _FEW_TOKENS = 2_000_000
 _FEW_PASSES = 3.0
 # Relative change of the held-out perplexity: a rise above noise, and a fall worth its time.
 _CHANGE = 0.01
+
+
+def comparable(measurements: Sequence[tuple[int, float]]) -> list[float]:
+    """Held-out perplexities with about equal amounts of training between them.
+
+    `measurements` are (step or tokens, perplexity), oldest first. A last one that came soon after
+    the one before it, as at the end of a run, replaces it: little training changes little.
+    """
+    at, perplexities = [position for position, _ in measurements], [x for _, x in measurements]
+    gaps = [after - before for before, after in itertools.pairwise(at)]
+    if len(gaps) > 1 and gaps[-1] < statistics.median(gaps[:-1]) / 2:
+        del perplexities[-2]
+    return perplexities
 
 
 def unigram_perplexity(counts: np.ndarray, text: np.ndarray) -> float:
@@ -67,7 +82,7 @@ def verdict(
         unigram: the same text's `unigram_perplexity`.
         unknown: proportion of its tokens outside the vocabulary.
         tokens, passes: what the model was trained on, and passes over the training text.
-        measurements: held-out perplexities, oldest first.
+        measurements: held-out perplexities as from `comparable`, oldest first.
     """
     unknown = 0.0 if unknown is None else unknown
     if perplexity is None:

@@ -1,0 +1,190 @@
+"""The folder of a run: checkpoints, the best model, options and log; and resuming from them.
+
+All workers take part in a checkpoint, because each holds LSTM states of its own; the chief writes
+the files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.core.errors import NotFiniteError
+from bilm.core.options import Options
+from bilm.data import IteratorState
+from bilm.files import checkpoints
+from bilm.files.reading import OPTIONS_FILE
+from bilm.files.weights import named_states
+from bilm.files.writing import write_json
+from bilm.training.log import RunLog
+from bilm.training.run_state import (
+    RUN_STATE,
+    STATES_PREFIX,
+    WORD_COUNTS,
+    HeldoutState,
+    RunState,
+    load_states,
+    read_run_state,
+)
+from bilm.training.schedule import Plan
+
+if TYPE_CHECKING:
+    from bilm.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RunFiles:
+    """The files of a run. `writes` is False for workers other than the chief."""
+
+    folder: str
+    keep: int = 1  # checkpoints
+    log: RunLog | None = None
+    writes: bool = True
+    unknown_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # keys to keep
+    _has_options: bool = False  # written by this call, with its first checkpoint
+
+    def write_options(self, options: Options) -> None:
+        if self.writes:
+            contents = {**self.unknown_options, **options.training_dict()}
+            write_json(os.path.join(self.folder, OPTIONS_FILE), contents)
+            self._has_options = True
+
+    def go_back(self, step: int) -> None:
+        """Drop lines of the log after a step."""
+        if self.log is not None:
+            self.log.go_back(step)
+
+    def log_line(self, **facts: Any) -> None:
+        if self.log is not None:
+            self.log.write(**facts)
+
+    def save(self, trainer: Trainer) -> str:
+        """Write a checkpoint, keep the newest `keep`, and return its prefix.
+
+        Nothing is written if a value is not finite.
+        """
+        state, replicas = trainer.state, trainer.replicas
+        tensors: dict[str, Any] = {w.checkpoint: w.variable.value for w in trainer.table}
+        tensors |= trainer.slots
+        tensors |= named_states(replicas.gathered(trainer.lstm_states), STATES_PREFIX)
+        for name, tensor in tensors.items():
+            if not tf.reduce_all(tf.math.is_finite(tensor)):
+                raise NotFiniteError(f"Step {state.step}: {name} has non-finite values.")
+        saved = state.to_dict()
+        iterator_states = replicas.all_gather(saved["iterator_state"])
+        if self.writes:
+            if not self._has_options:
+                self.write_options(trainer.options)
+            saved["iterator_state"] = (
+                iterator_states if len(iterator_states) > 1 else iterator_states[0]
+            )
+            tensors[RUN_STATE] = json.dumps(saved)
+            if trainer.word_counts is not None:
+                tensors[WORD_COUNTS] = trainer.word_counts
+            tensors[checkpoints.PERPLEXITY] = np.float32(state.train_perplexity)
+            checkpoints.save_checkpoint(self.folder, state.step, tensors, self.keep)
+        return checkpoints.checkpoint_prefix(self.folder, state.step)
+
+    def keep_best(self, ckpt_file: str) -> None:
+        if self.writes:
+            checkpoints.keep_best(self.folder, ckpt_file)
+
+    def tidy(self, step: int) -> None:
+        if self.writes:
+            checkpoints.tidy_folder(self.folder, step, self.keep)
+
+    def last_checkpoint(self) -> str | None:
+        return next(reversed(checkpoints.list_checkpoints(self.folder).values()), None)
+
+
+def previous_plan(ckpt_file: str, saved: RunState, options: Options) -> Plan:
+    """The plan of the run that wrote a checkpoint; the previous version left it to the options."""
+    if saved.plan.settings:
+        return saved.plan
+    path = os.path.join(os.path.dirname(ckpt_file), OPTIONS_FILE)
+    if os.path.exists(path):
+        options = Options.from_file(path, training=True)
+    return Plan.from_options(options, saved.tokens_per_step)
+
+
+def restore(trainer: Trainer, ckpt_file: str) -> None:
+    """Set the variables, the LSTM states and the state of a run from a checkpoint."""
+    with trainer.replicas.scope():
+        checkpoints.load_variables(ckpt_file, trainer.table, trainer.slots)
+    saved, state = read_run_state(ckpt_file), trainer.state
+    if saved is None:
+        # The original did not record its number of devices.
+        step = checkpoints.read_step(ckpt_file)
+        trainer.state = dataclasses.replace(state, step=step, tokens=None, passes=None)
+        return
+    worker, states = trainer.replicas.worker, saved.iterator_state
+    if (saved.batch_shape, len(states)) == (state.batch_shape, worker.count):
+        zeros = trainer.model.network.zero_states(state.batch_shape[0])
+        trainer.lstm_states = trainer.local_states(load_states(ckpt_file, zeros))
+        iterator_state = states[worker.index]
+    else:
+        iterator_state = _other_rows(trainer, ckpt_file, saved)
+    # The seed determines the random numbers, so a resumed run keeps its own.
+    settings = dataclasses.replace(
+        state.settings, seed=saved.settings.seed, init_from=saved.settings.init_from
+    )
+    trainer.state = dataclasses.replace(
+        saved,
+        batch_shape=state.batch_shape,
+        plan=state.plan,
+        settings=settings,
+        iterator_state=(iterator_state,),
+    )
+
+
+def _other_rows(trainer: Trainer, ckpt_file: str, saved: RunState) -> IteratorState | None:
+    """The iterator state for another batch shape or number of workers."""
+    worker, n_before = trainer.replicas.worker, len(saved.iterator_state)
+    is_same = n_before == worker.count
+    logger.warning(
+        "%s: batches were %d rows by %d tokens and are now %d by %d%s; the LSTM states start at "
+        "zero, and %s",
+        ckpt_file, *saved.batch_shape, *trainer.state.batch_shape,
+        "" if is_same else f", workers were {n_before} and are now {worker.count}",
+        "the text continues with new sentences" if is_same else
+        "the shard that was being read is read again from its start",
+    )  # fmt: skip
+    states = [state for state in saved.iterator_state if state is not None]
+    if not states:
+        return None
+    if is_same:
+        state = states[worker.index]
+    else:
+        state = min(states, key=lambda state: state.shard).with_worker(*worker.share)
+    return state.with_batches(*trainer.feed_shape)
+
+
+def find_best(trainer: Trainer, ckpt_file: str, is_resumed: bool) -> str | None:
+    """The checkpoint of the best model of a resumed run, if the folder may lack it.
+
+    If it is missing, the best perplexity and patience start again.
+    """
+    best_step = trainer.state.heldout.best_step
+    if is_resumed:
+        # A crash may have come before the checkpoint was kept as the best one.
+        return ckpt_file if best_step == trainer.state.step else None
+    if best_step is None:
+        return None
+    best = checkpoints.find_best(ckpt_file, best_step)
+    if best is None:
+        trainer.state = dataclasses.replace(trainer.state, heldout=HeldoutState())
+        logger.warning(
+            "%s: the best model of its run (step %d) is missing next to it: the best perplexity "
+            "and patience start again", ckpt_file, best_step,
+        )  # fmt: skip
+    return best

@@ -1,0 +1,124 @@
+"""The length of a run and its learning rates, in tokens: predictions per direction.
+
+A resumed run may have other batches, so steps are no measure of its progress.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from bilm.core.errors import integer, one_of, require
+from bilm.core.options import SCHEDULES, Options
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A factor of the learning rates for every step.
+
+    A rate that falls to zero gives a better model than the original's constant rate, and a warm-up
+    allows higher rates.
+
+    Args:
+        kind: after the warm-up the factor is 1 ("constant"), or falls from 1 to 0 at the end of
+            the run, linearly ("linear") or along half a cosine ("cosine").
+        warmup_steps: steps in which the factor rises from near 0 to 1, at most half of the run.
+    """
+
+    kind: str = "constant"
+    warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        require(one_of(SCHEDULES), schedule=self.kind)
+        require(integer(0), warmup_steps=self.warmup_steps)
+
+    def factor(self, step: int, n_steps: int) -> float:
+        """The factor of a step of the run, 0-based.
+
+        >>> [Schedule("linear", warmup_steps=2).factor(step, 6) for step in range(6)]
+        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+        """
+        return Plan.of_length(n_steps, self.warmup_steps).factor(self.kind, step, 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The length of a run, and where its rates rise and fall: positions in its tokens."""
+
+    end: int | None  # None in a run by time whose length is still being measured
+    start: int = 0  # of the warm-up: 0, or the former end of a run that was made longer
+    warmup: int = 0  # end of the warm-up
+    decay: int = 0  # start of the decay
+    seconds: float | None = None  # time limit of the run; None if its length was given
+    # The options that determine it: n_epochs, n_steps, n_train_tokens, warmup_steps.
+    settings: tuple[int | None, ...] = ()
+
+    @classmethod
+    def of_length(cls, end: int, warmup: int, start: int = 0, **facts: Any) -> Plan:
+        """A plan whose decay follows its warm-up, which takes `warmup` tokens, or half of the way
+        to the end if that is less: the rate falls in a short run too."""
+        warmup = start + min(warmup, max(1, (end - start) // 2))
+        return cls(end, start, warmup, warmup, **facts)
+
+    @classmethod
+    def from_options(cls, options: Options, tokens_per_step: int, start: int = 0) -> Plan:
+        """The plan of `n_steps`, or else `n_epochs`."""
+        n_steps = options.n_steps
+        if n_steps is None:
+            n_steps = (options.n_epochs or 1) * steps_per_epoch(options, tokens_per_step)
+        end, warmup = (n * tokens_per_step for n in (n_steps, options.warmup_steps))
+        return cls.of_length(end, warmup, start, settings=_settings(options))
+
+    @classmethod
+    def by_time(cls, seconds: float, options: Options, tokens_per_step: int) -> Plan:
+        """The plan of a run by time, which has no end before `fixed`."""
+        warmup = options.warmup_steps * tokens_per_step
+        return cls(None, 0, warmup, warmup, seconds, _settings(options))
+
+    def fixed(self, position: int, end: int, options: Options) -> Plan:
+        """A run by time whose rates fall from this position to the end."""
+        plan = self.of_length(end, self.warmup, settings=_settings(options), seconds=self.seconds)
+        return dataclasses.replace(plan, decay=max(plan.decay, position))
+
+    def resumed(self, options: Options, position: int, tokens_per_step: int) -> Plan:
+        """The plan of a resumed run at a position, whose options may have changed its length.
+
+        If a run whose rates have reached zero is made longer, they rise and fall once more.
+        """
+        is_unchanged = self.settings == _settings(options)
+        if is_unchanged or (options.n_steps is None and options.n_epochs is None):
+            return self
+        ended = self.end is not None and position >= self.end
+        plan = self.from_options(options, tokens_per_step, position if ended else self.start)
+        if plan.end is None or plan.end <= position:
+            return self if ended else plan
+        if ended and options.schedule != "constant":
+            logger.warning(
+                "the run had ended, with learning rates of zero, and is made longer: they rise "
+                "again in a warm-up of %s tokens, and fall to zero at %s tokens",
+                f"{plan.warmup - position:,}", f"{plan.end:,}",
+            )  # fmt: skip
+        return plan
+
+    def factor(self, kind: str, position: int, tokens_per_step: int) -> float:
+        """The factor of the rates for a step that starts at a position."""
+        if position < self.warmup:
+            risen = (position + tokens_per_step - self.start) / (self.warmup - self.start)
+            return min(1.0, risen)
+        if kind == "constant" or self.end is None or position < self.decay:
+            return 1.0
+        done = min(1.0, (position - self.decay) / max(1, self.end - self.decay))
+        return 1.0 - done if kind == "linear" else (1.0 + math.cos(math.pi * done)) / 2
+
+
+def steps_per_epoch(options: Options, tokens_per_step: int) -> int:
+    return max(1, (options.n_train_tokens or 0) // tokens_per_step)
+
+
+def _settings(options: Options) -> tuple[int | None, ...]:
+    return (options.n_epochs, options.n_steps, options.n_train_tokens, options.warmup_steps)
