@@ -111,11 +111,10 @@ def warnings_on_stderr(program: str) -> Iterator[None]:
 def import_tensorflow() -> None:
     """Import TensorFlow and Keras without TensorFlow's messages about processors and drivers.
 
-    The first messages come from C++, before any setting is read. All are shown if the user has set
-    TF_CPP_MIN_LOG_LEVEL.
+    The first messages come from C++, before TF_CPP_MIN_LOG_LEVEL is read. Its value 0 shows all.
     """
     with contextlib.ExitStack() as stack:
-        if _LEVEL not in os.environ and "tensorflow" not in sys.modules:
+        if os.environ.get(_LEVEL) != "0" and "tensorflow" not in sys.modules:
             # Errors are raised as exceptions too; the log has missing drivers and the like.
             os.environ[_LEVEL] = "3"
             stack.enter_context(python_only_on_stderr())

@@ -97,9 +97,14 @@ def test_module_runs_as_the_command():
 
 
 @pytest.mark.slow
-def test_tensorflow_is_imported_without_its_greetings():
-    code = "from bilm.terminal import import_tensorflow as load; load(); load()"
+@pytest.mark.parametrize("level", ["", "3"])
+def test_tensorflow_is_imported_without_its_greetings(level):
+    code = (
+        "from bilm.terminal import import_tensorflow as load; load(); load()\n"
+        "from bilm import ELMo; ELMo.from_pretrained('wiki-en').encode(['a word'])"
+    )
     environment = {name: value for name, value in os.environ.items() if name != LEVEL}
+    environment |= {LEVEL: level} if level else {}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False
     )
