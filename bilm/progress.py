@@ -1,4 +1,4 @@
-"""Progress of long jobs, shown on standard error."""
+"""Progress of long jobs: events, and their display on standard error."""
 
 from __future__ import annotations
 
@@ -8,14 +8,33 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Progress, Task
 
-# True: show on standard error. A function is called with (sentences, tokens) so far. None: show on
-# standard error if the package's logger is at INFO.
-ShowProgress = bool | Callable[[int, int], None] | None
+
+class Stage(NamedTuple):
+    """Progress of a job: `done` of `total` in the step `doing`, such as "counting"; the total is
+    None if it is unknown. Bytes are of files on the disk. `detail` is more to show."""
+
+    doing: str
+    done: int
+    total: int | None
+    unit: str = "bytes"
+    detail: str = ""
+
+
+ShowStage = Callable[[Stage], None]
+
+
+def quiet(stage: Stage) -> None:
+    """A progress callback that does nothing."""
+
+
+# True: show on standard error. A function is called with each `Stage`. None: show on standard error
+# if the package's logger is at INFO.
+ShowProgress = bool | ShowStage | None
 
 # Seconds
 _SAMPLE_INTERVAL = 0.1  # between two measurements of the rate
@@ -81,6 +100,10 @@ class ProgressDisplay:
         if not self._terminal and (has_ended or now >= self._next_line):
             self._next_line = now + _LINE_INTERVAL
             self._write_line(self._task)
+
+    def show(self, stage: Stage) -> None:
+        """`update` by a job's event."""
+        self.update(*stage)
 
     def note(self, text: str) -> None:
         """Write a line that stays."""
@@ -175,8 +198,8 @@ def duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def encoding_progress(show_progress: ShowProgress) -> Iterator[Callable[[int, int], None]]:
-    """The function of (sentences, tokens) so far that an argument `show_progress` asks for."""
+def encoding_progress(show_progress: ShowProgress) -> Iterator[ShowStage]:
+    """The function of a `Stage` of tokens that an argument `show_progress` asks for."""
     if callable(show_progress):
         yield show_progress
         return
@@ -184,6 +207,4 @@ def encoding_progress(show_progress: ShowProgress) -> Iterator[Callable[[int, in
         show_progress = logging.getLogger("bilm").isEnabledFor(logging.INFO)
     with ProgressDisplay(quiet=not show_progress) as display:
         display.update("embedding", 0, None, "tokens")
-        yield lambda n_sentences, n_tokens: display.update(
-            "embedding", n_tokens, None, "tokens", f"{n_sentences:,} sentences"
-        )
+        yield display.show

@@ -101,8 +101,8 @@ def test_words_are_ranked_by_excess():
     assert found[0].geometric_mean == pytest.approx((found[0].prt * found[0].apd) ** 0.5)
     assert [c.word for c in measure_change(old, new, min_occurrences=2)] == ["new", "rare", "same"]
     seen = []
-    measure_change(old, new, ["same"], progress=lambda *n: seen.append(n))
-    assert seen == [(1, 1)]
+    measure_change(old, new, ["same"], progress=seen.append)
+    assert seen == [("comparing", 1, 1, "words", "")]
 
 
 def test_clusters_of_both_corpora():

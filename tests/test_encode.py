@@ -270,8 +270,9 @@ def test_a_stream_of_pairs_has_pairs(model):
 def test_progress(model, capsys):
     elmo, _ = model
     seen = []
-    elmo.encode(TEXT, show_progress=lambda *event: seen.append(event))
-    assert seen == [(1, 6), (2, 6), (3, 8), (4, 11), (5, 14), (6, 15)]
+    elmo.encode(TEXT, show_progress=seen.append)
+    assert [stage.done for stage in seen] == [6, 6, 8, 11, 14, 15]
+    assert seen[-1] == ("embedding", 15, None, "tokens", "6 sentences")
     for show_progress in (False, None):
         elmo.encode(TEXT, show_progress=show_progress)
         assert capsys.readouterr() == ("", "")

@@ -308,8 +308,8 @@ def test_a_file_has_what_was_done_and_is_continued(elmo, tmp_path, stop):
     sample, file = sample_uses(TEXT, WORDS), tmp_path / "uses.npz"
     whole = Occurrences.encoded(elmo, sample)
 
-    def interrupt(done, total):
-        if done == 4:
+    def interrupt(stage):
+        if stage.done == 4:
             raise stop
 
     with pytest.raises(stop) as stopped:
@@ -321,12 +321,12 @@ def test_a_file_has_what_was_done_and_is_continued(elmo, tmp_path, stop):
     part = Occurrences.load(file)
     assert len(part) == 4 and part.about["n"] == 7
     said = []
-    again = Occurrences.encoded(elmo, sample, file=file, progress=lambda *n: said.append(n))
-    assert said == [(6, 7), (7, 7)]
+    again = Occurrences.encoded(elmo, sample, file=file, progress=said.append)
+    assert [stage[1:3] for stage in said] == [(6, 7), (7, 7)]
     np.testing.assert_allclose(again.vectors, whole.vectors, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(again.vectors[:4], part.vectors)
     said.clear()
-    read = Occurrences.encoded(elmo, sample, file=file, progress=lambda *n: said.append(n))
+    read = Occurrences.encoded(elmo, sample, file=file, progress=said.append)
     assert not said
     np.testing.assert_array_equal(read.vectors, again.vectors)
     np.testing.assert_array_equal(Occurrences.load(file).vectors, again.vectors)

@@ -83,8 +83,12 @@ def test_threads_are_bounded_while_it_works():
     occurrences = two_senses()
     project(
         occurrences,
-        progress=lambda done, total: seen.append(
-            (done, total, {pool["num_threads"] for pool in threadpoolctl.threadpool_info()})
+        progress=lambda stage: seen.append(
+            (
+                stage.done,
+                stage.total,
+                {pool["num_threads"] for pool in threadpoolctl.threadpool_info()},
+            )
         ),
     )
     assert [(done, total) for done, total, _ in seen] == [(1, 2), (2, 2)]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from common.experiment import MODEL_HELP
@@ -96,9 +95,8 @@ def report(
     """Compute the table and print it."""
     elmo = ELMo.from_pretrained(args.model[0] if len(args.model) == 1 else args.model)
     with ProgressDisplay() as display:
-        progress = partial(display.update, "encoding")
         uses, asked = (
-            Occurrences.encoded(elmo, sample, context=True, progress=progress)
+            Occurrences.encoded(elmo, sample, context=True, progress=display.show)
             for sample, _ in (train, test)
         )
     static = None

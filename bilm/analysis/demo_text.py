@@ -8,7 +8,7 @@ import itertools
 import random
 import re
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,7 @@ from bilm.data.tokenized_text import split_text
 from bilm.data.tokenizer import Tokenizer, is_unspaced
 from bilm.files.reading import PathLike, read_text
 from bilm.files.writing import atomic_write
+from bilm.progress import ShowStage, quiet
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -173,11 +174,11 @@ def clearest_words(
     elmo: ELMo,
     sentences: Sequence[Sentence],
     n: int = 3,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ShowStage = quiet,
 ) -> list[str]:
     """The lower-case words with the highest silhouettes for two clusters, the clearest first.
 
-    `progress` is called with the number of occurrences encoded, and the total.
+    `progress` is called with a `Stage` of occurrences.
     """
     candidates = ordinary_words(sentences, _CANDIDATES)
     if not candidates:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, is_word, unit
 from bilm.core.errors import InputError
+from bilm.progress import ShowStage, Stage, quiet
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -50,12 +51,12 @@ def measure_layers(
     *,
     min_occurrences: int = 5,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: ShowStage = quiet,
 ) -> list[LayerGeometry]:
     """Measure each layer on at least two non-empty sentences.
 
     Self-similarity is over at most 1,000 words with `min_occurrences`; `progress` is called with
-    the number of sentences done. Memory does not depend on the number of sentences.
+    a `Stage` of sentences. Memory does not depend on the number of sentences.
     """
     counts = Counter(token for sentence in sentences for token in sentence if is_word(token))
     words = sorted(word for word, count in counts.items() if count >= max(2, min_occurrences))
@@ -85,8 +86,7 @@ def measure_layers(
         for position, token in enumerate(sentence):
             if token in numbers:
                 by_word[numbers[token]] += units[:, position]
-        if progress is not None:
-            progress(done)
+        progress(Stage("measuring layers", done, len(sentences), "sentences"))
     n_of_word = np.array([counts[word] for word in words])[:, np.newaxis]
     measures = np.stack([
         _mean_cosine(drawn, np.array(len(sentences))),

@@ -6,7 +6,7 @@ import html
 import math
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,7 @@ from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
 from bilm.analysis.page import page
 from bilm.inference.scorer import exp_of_loss
+from bilm.progress import ShowStage, Stage, quiet
 from bilm.terminal import table
 from bilm.training.verdict import unigram_perplexity, verdict
 
@@ -116,7 +117,7 @@ def make_report(
     measurements: Sequence[float] = (),
     words: Sequence[str] | None = None,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
+    progress: ShowStage = quiet,
 ) -> Report:
     """Measure a model on sentences that it was not trained on.
 
@@ -132,7 +133,7 @@ def make_report(
         trained: "tokens" and "passes" of the training, if known.
         measurements: held-out perplexities during training, in order.
         words: words to show in context; None chooses frequent ones.
-        progress: called with the name of a step, the number of sentences done, and the total.
+        progress: called with a `Stage` of sentences.
 
     Raises:
         InputError: there is too little text, or a word does not occur.
@@ -142,16 +143,14 @@ def make_report(
     sample = None
     if chosen:
         sample = sample_uses(sentences, chosen, max_occurrences=_OCCURRENCES, seed=seed)
-    layers = measure_layers(
-        elmo, sentences, seed=seed, progress=lambda done: progress("measuring layers", done, total)
-    )
+    layers = measure_layers(elmo, sentences, seed=seed, progress=progress)
     found = None
     if predictor is not None:
         found = measure_prediction(
             predictor,
             sentences,
             counts,
-            lambda done: progress("predicting", done, total),
+            progress,
             training_counts,
         )
     trained = trained or {}
@@ -179,7 +178,7 @@ def measure_prediction(
     predictor: Predictor,
     sentences: Sequence[Sentence],
     counts: Mapping[str, int] | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: ShowStage = quiet,
     training_counts: np.ndarray | None = None,
 ) -> Prediction:
     """The perplexity of sentences in each direction, and of two baselines; see `make_report`."""
@@ -194,7 +193,7 @@ def measure_prediction(
         if score.backward is not None and score.begin is not None:
             losses["backward"] += [*-score.backward, -score.begin]
             losses["first_backward"] += [*-score.backward[-_FIRST_TOKENS:]]
-        progress(done)
+        progress(Stage("predicting", done, len(sentences), "sentences"))
     vocabulary = predictor.vocabulary
     counts = Counter(targets) if counts is None else counts
     ids = np.array([vocabulary.word_to_id(word) for word in targets])

@@ -26,6 +26,7 @@ from bilm.data.sentences import parse_query, read_stream
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import Outputs, atomic_write
 from bilm.inference.layers import layer_number
+from bilm.progress import ShowStage, Stage, quiet
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -362,7 +363,7 @@ class Occurrences(WordsInSentences):
         layer: Layer | None = None,
         context: bool = False,
         file: PathLike | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: ShowStage = quiet,
     ) -> Occurrences:
         """Compute the vectors of a sample.
 
@@ -375,7 +376,7 @@ class Occurrences(WordsInSentences):
                 zeros at the ends of a sentence.
             file: a file of occurrences (see `save`), which is resumed if it exists. It is written
                 at the end, and if Ctrl-C or an error stops the work.
-            progress: called with the number of occurrences done, and the total.
+            progress: called with a `Stage` of occurrences after each sentence.
 
         Raises:
             InputError: `file` has another model or sample; a vector is not finite; the sample's
@@ -406,8 +407,7 @@ class Occurrences(WordsInSentences):
             for found in _sentence_vectors(elmo, sample, first, layer, context):
                 vectors[done : done + len(found)] = found
                 done += len(found)
-                if progress is not None:
-                    progress(done, len(sample))
+                progress(Stage("encoding", done, len(sample), "occurrences"))
         except KeyboardInterrupt:
             if file is None or not done:
                 raise

@@ -6,7 +6,7 @@ a picture have a high cosine, as far as two dimensions can show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from bilm.analysis.clusters import principal_components
 from bilm.analysis.occurrences import Occurrences
 from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
+from bilm.progress import ShowStage, Stage, quiet
 
 _PERPLEXITY = 30.0
 _PURPOSE = "bilm project"
@@ -42,7 +43,7 @@ def project(
     layers: Sequence[int | str] | None = None,
     perplexity: float | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ShowStage = quiet,
 ) -> Projection:
     """Project the vectors of each layer to two dimensions.
 
@@ -54,7 +55,7 @@ def project(
         perplexity: t-SNE's effective number of neighbours, less than a third of the occurrences.
             None: 30, or less for few occurrences.
         seed: random seed of t-SNE.
-        progress: called with the number of layers done, and the total.
+        progress: called with a `Stage` of layers.
 
     Raises:
         InputError: there are fewer than 3 occurrences, or too few for the perplexity.
@@ -88,8 +89,7 @@ def project(
                 bound = min(perplexity, (len(distinct) - 1) / 3)
                 tsne = manifold.TSNE(2, perplexity=bound, init="pca", random_state=seed, n_jobs=1)
                 points[:, k] = tsne.fit_transform(distinct)[index]
-            if progress is not None:
-                progress(k + 1, len(numbers))
+            progress(Stage("projecting", k + 1, len(numbers), "layers"))
     if is_pca:
         return Projection(method, numbers, points, variance, n_distinct, None)
     return Projection(method, numbers, points, None, n_distinct, perplexity)

@@ -32,6 +32,7 @@ from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, own_dataset
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
+from bilm.progress import ShowStage, Stage, quiet
 
 OLD, NEW = "old", "new"
 _TAG = re.compile(r"(.+)_([^_]+)")  # attack_nn
@@ -193,7 +194,7 @@ def measure_change(
     layer: Layer = "top",
     min_occurrences: int = 3,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ShowStage = quiet,
 ) -> list[Change]:
     """The change of each target, ordered by `Change.excess`, the most changed first.
 
@@ -203,7 +204,7 @@ def measure_change(
         layer: the layer to compare; see `Occurrences.layer`.
         min_occurrences: a word with fewer occurrences in one of the corpora is not measured.
         seed: random seed of the clusters.
-        progress: called with the number of words done, and the total.
+        progress: called with a `Stage` of words.
 
     Raises:
         InputError: the occurrences have no labels, or come from different models.
@@ -221,8 +222,7 @@ def measure_change(
             jsd = cluster_uses(own[0], own[1], layer, seed).jsd
             change = change._replace(prt=prt, apd=apd, jsd=jsd, excess=excess)
         changes.append(change)
-        if progress is not None:
-            progress(done, len(chosen))
+        progress(Stage("comparing", done, len(chosen), "words"))
     return sorted(changes, key=lambda c: (not c.is_measured, -np.nan_to_num(c.excess), c.word))
 
 

@@ -9,7 +9,7 @@ context-sensitive meaning representations".
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from bilm.analysis.occurrences import Occurrences, Sample, parse_target, unit
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines
+from bilm.progress import ShowStage, quiet
 
 if TYPE_CHECKING:
     from bilm.analysis.static_vectors import StaticVectors
@@ -106,12 +107,11 @@ def cosines(
     elmo: ELMo,
     pairs: Sample,
     static: StaticVectors | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ShowStage = quiet,
 ) -> dict[str, np.ndarray]:
     """The cosines of pairs, float64 (pairs,), for "layer 0", ..., "average", and "static" if given.
 
-    A static cosine is nan for words without a vector. `progress` is called with the number of words
-    done, and of all words.
+    A static cosine is nan for words without a vector.
     """
     found = Occurrences.encoded(elmo, pairs, progress=progress)
     result = {f"layer {k}": _cosines(found.layer(k)) for k in range(elmo.n_layers)}

@@ -27,7 +27,6 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
@@ -105,9 +104,8 @@ def run(args: argparse.Namespace) -> int:
     predictor = word_command.load_substitutes_model(args) if args.page is not None else None
     with ProgressDisplay() as display:
         old, new = _occurrences(args, targets, display)
-        progress = partial(display.update, "comparing", unit="words")
         settings = flags.given(args, "min_occurrences", "seed")
-        found = change.measure_change(old, new, targets, **settings, progress=progress)
+        found = change.measure_change(old, new, targets, **settings, progress=display.show)
     rare = [c.word for c in found if min(c.n_old, c.n_new) < args.min_occurrences]
     if rare:
         more = f" and {len(rare) - _SHOWN} more" if len(rare) > _SHOWN else ""

@@ -24,7 +24,6 @@ import argparse
 import itertools
 import json
 import math
-from functools import partial
 from typing import TYPE_CHECKING
 
 from bilm import analysis
@@ -117,7 +116,7 @@ def _cosines(
     from bilm.analysis.word_pairs import cosines
 
     with ProgressDisplay() as display:
-        return cosines(elmo, pairs, static, partial(display.update, "encoding", unit="words"))
+        return cosines(elmo, pairs, static, display.show)
 
 
 def _run_gold(

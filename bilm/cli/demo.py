@@ -24,7 +24,6 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
@@ -155,8 +154,7 @@ def _show_words(
 
         elmo = ELMo.from_pretrained(model)
         with ProgressDisplay() as display:
-            progress = partial(display.update, "looking for words")
-            words = clearest_words(elmo, text.training, progress=progress)
+            words = clearest_words(elmo, text.training, progress=display.show)
         if not words:
             print("\nNo word of the text has two clear clusters of occurrences in this model.")
             return []

@@ -140,11 +140,7 @@ def _embed(args: argparse.Namespace) -> int:
         flags.usage_error(args, str(error))
     model = text_command.load_elmo(args, source)
     with progress_display(args.output) as display:
-
-        def show(n_sentences: int, n_tokens: int, n_all: int | None) -> None:
-            display.update("embedding", n_sentences, n_all, "sentences", f"{n_tokens:,} tokens")
-
-        done = job.run(model, show)
+        done = job.run(model, display.show)
     if done.was_complete:
         return _note_complete(args)
     if done.n_left:
@@ -180,7 +176,7 @@ def _embed_on_ray(args: argparse.Namespace) -> int:
             args.output,
             embedder,
             gpus=args.gpus or 0,
-            show=lambda stage: display.update(*stage),
+            show=display.show,
             **flags.given(args, "workers", "address", "resume", "force"),
         )
     if not done.n_files:

@@ -21,7 +21,6 @@ Requires scikit-learn for pictures, and matplotlib for .png and .svg.
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
@@ -93,7 +92,7 @@ def _draw(
         projection = analysis.project(
             occurrences,
             layers=layers,
-            progress=partial(display.update, "projecting", unit="layers"),
+            progress=display.show,
             **flags.given(args, "method", "perplexity", "seed"),
         )
     settings = flags.given(args, "title", "colour")

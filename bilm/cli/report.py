@@ -124,5 +124,5 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
             measurements=measurements,
             words=args.words,
             seed=args.seed,
-            progress=lambda doing, done, total: display.update(doing, done, total, "sentences"),
+            progress=display.show,
         )

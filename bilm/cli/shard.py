@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
             shuffle=not args.no_shuffle,
             compress=args.compress,
-            progress=lambda stage: display.update(*stage),
+            progress=display.show,
         )
     for name, part in (("training", made.training), ("held out", made.heldout)):
         if part is not None:

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             batch_size=args.batch_size,
             carry_state=args.carry_state,
             per_sentence=args.per_sentence is not None,
-            progress=lambda stage: display.update(*stage),
+            progress=display.show,
         )
     if perplexity.sentences is not None:
         with outputs.temporaries() as (temporary,):

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
             method=args.method,
             lines=args.lines,
             jobs=args.jobs or n_processors(),
-            progress=lambda stage: display.update(*stage),
+            progress=display.show,
             overwrite=args.force,
         )
     kinds = Counter(made.lines.values()).most_common()

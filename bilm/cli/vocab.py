@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             max_size=args.max_size,
             jobs=args.jobs or n_processors(),
             counts_file=args.counts,
-            progress=lambda stage: display.update(*stage),
+            progress=display.show,
             overwrite=args.force,
         )
     print(f"tokens      {report.n_tokens:,}")

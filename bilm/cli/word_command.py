@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilm import analysis
 from bilm.cli import flags, text_command
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files, read_files
-from bilm.progress import ProgressDisplay
+from bilm.progress import ProgressDisplay, Stage
 from bilm.terminal import import_tensorflow, note
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def read_tokens(
 ) -> Iterator[list[str]]:
     """The tokens of each line of text files, with progress in bytes."""
     files = find_all_files(patterns)
-    for _, lines in read_files(files, doing, lambda stage: display.update(*stage)):
+    for _, lines in read_files(files, doing, display.show):
         yield from map(str.split, lines)
 
 
@@ -124,8 +123,11 @@ def encode(
     **settings: Any,
 ) -> analysis.Occurrences:
     """Encode a sample with progress; `settings` are passed to `Occurrences.encoded`."""
-    progress = partial(display.update, doing, unit="occurrences")
-    return analysis.Occurrences.encoded(elmo, sampled, progress=progress, **settings)
+
+    def show(stage: Stage) -> None:
+        display.show(stage._replace(doing=doing))
+
+    return analysis.Occurrences.encoded(elmo, sampled, progress=show, **settings)
 
 
 def load_occurrences(

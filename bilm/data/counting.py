@@ -14,16 +14,9 @@ from bilm.data.processes import map_in_order
 from bilm.data.text_ranges import Span, cut, read_span
 from bilm.data.untokenized import warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
-from bilm.files.reading import (
-    PathLike,
-    ShowStage,
-    Stage,
-    find_all_files,
-    quiet,
-    read_text,
-    size_of,
-)
+from bilm.files.reading import PathLike, find_all_files, read_text, size_of
 from bilm.files.writing import Outputs, atomic_write
+from bilm.progress import ShowStage, Stage, quiet
 
 logger = logging.getLogger(__name__)
 

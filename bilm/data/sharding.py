@@ -24,17 +24,15 @@ from bilm.data.untokenized import warn_if_untokenized
 from bilm.files.reading import (
     TOKENIZER_FILE,
     PathLike,
-    ShowStage,
-    Stage,
     find_all_files,
     plain_start,
-    quiet,
     read_files,
     read_text,
     require_path,
     size_of,
 )
 from bilm.files.writing import Outputs, compressed, is_of_killed_run
+from bilm.progress import ShowStage, Stage, quiet
 
 SHARD_BYTES = 50_000_000
 """Default size of a shard, uncompressed."""

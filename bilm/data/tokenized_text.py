@@ -26,17 +26,16 @@ from bilm.files.reading import (
     PLAIN,
     TOKENIZER_FILE,
     PathLike,
-    ShowStage,
     Text,
     find_all_files,
     plain_start,
-    quiet,
     read_files,
     read_json_object,
     require_path,
     size_of,
 )
 from bilm.files.writing import Outputs, compressed, write_json
+from bilm.progress import ShowStage, quiet
 
 LINES = ("sentence", "paragraph", "wrapped")
 """What a line of raw text is: a sentence, a paragraph, or part of one that ends at a blank line."""

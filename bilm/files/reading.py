@@ -18,10 +18,11 @@ import re
 import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from bilm.core.errors import InputError, iterable, require, shown
 from bilm.files import conllu
+from bilm.progress import ShowStage, Stage
 
 logger = logging.getLogger(__name__)
 
@@ -42,23 +43,6 @@ COMPRESSED = (".gz", ".xz")
 
 LONGEST_LINE = 2**24
 """Most bytes of a line of text, and of a word."""
-
-
-class Stage(NamedTuple):
-    """Progress of a job over files: `done` of `total` bytes on the disk in the step `doing`, such
-    as "counting"."""
-
-    doing: str
-    done: int
-    total: int
-    unit: str = "bytes"
-
-
-ShowStage = Callable[[Stage], None]
-
-
-def quiet(stage: Stage) -> None:
-    """A progress callback that does nothing."""
 
 
 # Names

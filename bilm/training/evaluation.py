@@ -18,7 +18,6 @@ from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.data import Batch, deciding_method, prefetch
 from bilm.files.checkpoints import load_variables
-from bilm.files.reading import ShowStage, Stage
 from bilm.inference.feed import make_feed
 from bilm.inference.scorer import (
     Chunk,
@@ -28,6 +27,7 @@ from bilm.inference.scorer import (
     chunks_of_batch,
     exp_of_loss,
 )
+from bilm.progress import ShowStage, Stage
 
 # Every n-th batch of sentences is scored from the states of training as well.
 _COMPARED_EVERY = 8

@@ -33,7 +33,7 @@ from bilm.files.reading import PathLike
 from bilm.files.weights import open_if_given, open_weights
 from bilm.inference.corpus_encoder import CorpusEncoder
 from bilm.inference.layers import LayerChoice
-from bilm.progress import ShowProgress, encoding_progress
+from bilm.progress import ShowProgress, Stage, encoding_progress
 from bilm.use.word_vectors import WordSource, find_words
 
 Sentences = Iterable[str | bytes | Tokens]
@@ -281,7 +281,7 @@ class ELMo:
                 change the vectors.
             boundaries: add the vectors of `<S>` before and of `</S>` after each sentence, with
                 pooling as well.
-            show_progress: True shows it on standard error; a function is called with the numbers of
+            show_progress: True shows it on standard error; a function is called with a `Stage`
                 sentences and tokens so far; None shows it if the logger `bilm` is at INFO.
             output: "list"; "padded" gives `PaddedVectors`; "ragged" gives a tf.RaggedTensor
                 (sentences, tokens, dim), with layers="all" (sentences, tokens, n_layers, dim).
@@ -376,7 +376,8 @@ class ELMo:
             for n_sentences, vectors in enumerate(self._vectors(sentences(), job), start=1):
                 name, length = waiting.popleft()
                 n_tokens += length
-                show(n_sentences, n_tokens)
+                detail = f"{n_sentences:,} sentences"
+                show(Stage("embedding", n_tokens, None, "tokens", detail))
                 yield (name, vectors) if with_ids else vectors
 
     def _vectors(self, sentences: Iterator[Tokens], job: _Job) -> Iterator[Any]:

@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
 from bilm.files.reading import PathLike, new_digest, require_file, text_digest
 from bilm.files.writing import Outputs, compressed
+from bilm.progress import ShowStage, Stage, quiet
 from bilm.vectors import vector_files
 from bilm.vectors.arrow import import_pyarrow, require_row, settings_facts, write_parquet
 from bilm.vectors.job_folder import JobFolder, check_output
@@ -47,9 +48,6 @@ FORMATS = {
     "parquet": Format((".parquet",), keys=False),
 }
 """The formats of files of vectors, by name."""
-
-ShowEmbedded = Callable[[int, int, int | None], None]
-"""Is called with the sentences and tokens so far, and the sentences of the text, if known."""
 
 
 class ArgumentsError(InputError):
@@ -82,7 +80,7 @@ def embed_file(
     batch_size: int | None = None,
     resume: bool = False,
     force: bool = False,
-    show: ShowEmbedded = lambda *_: None,
+    progress: ShowStage = quiet,
 ) -> EmbeddedFile:
     """Write the vectors of a text.
 
@@ -105,7 +103,7 @@ def embed_file(
         resume: continue an interrupted job if there is one; if OUT is the complete result of the
             same job, do nothing.
         force: replace OUT and discard an interrupted job.
-        show: called after each sentence.
+        progress: called with a `Stage` of sentences after each of them.
 
     Raises:
         FileNotFoundError: the text, the ids or the folder of OUT do not exist.
@@ -119,7 +117,7 @@ def embed_file(
         text, out, layers, pooling, dtype, format, ids, sentence_keys, with_text, shard, batch_size,
         resume, force,
     )  # fmt: skip
-    return job.run(model, show)
+    return job.run(model, progress)
 
 
 @dataclass
@@ -204,7 +202,7 @@ class EmbeddingJob:
             if is_broken:
                 raise ArgumentsError(rule)
 
-    def run(self, model: ELMo, show: ShowEmbedded = lambda *_: None) -> EmbeddedFile:
+    def run(self, model: ELMo, progress: ShowStage = quiet) -> EmbeddedFile:
         """Compute the vectors and write the file; arguments and errors as for `embed_file`."""
         shape = self.wanted.shape(model.options)
         settings = {  # everything that determines the vectors besides the text
@@ -229,14 +227,20 @@ class EmbeddingJob:
         todo = self._todo(model, shape, index)
 
         def encode(n_left: int, n_tokens: int, new_array: Any = None) -> Iterator[Any]:
-            show(n_left, n_tokens, self._n_all)
+            counter = itertools.count(n_left)
+
+            def show(stage: Stage) -> None:
+                detail = f"{n_tokens + stage.done:,} tokens"
+                progress(Stage("embedding", next(counter), self._n_all, "sentences", detail))
+
+            show(Stage("embedding", 0, None))
             return model.encode_iter(
                 todo,
                 self.layers,
                 self.pooling,
                 batch_size=self.batch_size,
                 with_ids=True,
-                show_progress=lambda n, m: show(n_left + n, n_tokens + m, self._n_all),
+                show_progress=show,
                 new_array=new_array,
             )
 

@@ -27,8 +27,9 @@ from bilm.core.errors import InputError, differences, integer, require
 from bilm.data.prefetch import windows
 from bilm.data.sentences import is_fasta, read_sentences
 from bilm.extras import import_extra
-from bilm.files.reading import PathLike, ShowStage, Stage, find_all_files, quiet, require_path
+from bilm.files.reading import PathLike, find_all_files, require_path
 from bilm.files.writing import atomic_write, overwritten
+from bilm.progress import ShowStage, Stage, quiet
 from bilm.vectors.arrow import import_pyarrow, parquet_writer, read_settings
 from bilm.vectors.job_folder import JobFolder, check_output
 

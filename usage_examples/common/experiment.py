@@ -181,7 +181,7 @@ def run(task: Task, args: argparse.Namespace) -> list[Result]:
                 sentences["train"],
                 [*itertools.chain(*sentences.values())],
                 args.cache or scratch,
-                lambda done, _: display.update("encoding", done, unit="sentences"),
+                display.show,
             )
         return [run_seed(task, vectors, args, seed) for seed in args.seeds]
 

@@ -26,6 +26,7 @@ from bilm.analysis import StaticVectors
 from bilm.core.errors import InputError
 from bilm.files.model_files import open_model
 from bilm.files.writing import atomic_write
+from bilm.progress import ShowStage
 
 Sentence = tuple[str, ...]
 LEARNED = "learned"
@@ -65,7 +66,7 @@ class SavedLayers:
         sentences: the sentences to encode.
         folder: folder of the file; created if missing. The file name has the model's fingerprint
             and a checksum of the sentences.
-        progress: called with the numbers of sentences and tokens done.
+        progress: called with a `Stage` of tokens.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class SavedLayers:
         elmo: ELMo,
         sentences: Iterable[Sentence],
         folder: str | os.PathLike[str],
-        progress: Callable[[int, int], None] | None = None,
+        progress: ShowStage | None = None,
     ) -> None:
         different = list(dict.fromkeys(sentences))
         ends = itertools.accumulate(map(len, different))
@@ -115,7 +116,7 @@ class TokenVectors:
         training: Iterable[Sentence],
         sentences: Sequence[Sentence],
         folder: str | os.PathLike[str],
-        progress: Callable[[int, int], None] | None = None,
+        progress: ShowStage | None = None,
     ) -> None:
         self.settings = settings
         self.saved: SavedLayers | None = None
