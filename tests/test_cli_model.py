@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -16,6 +17,10 @@ import pytest
 
 import bilm
 from bilm.cli import main
+from bilm.core.language_model import LanguageModel
+from bilm.files.model_files import read_options
+from bilm.files.weights import open_weights
+from bilm.training.fine_tuning import load_pretrained
 from tests.command_line import input_error
 from tests.compare import contents
 
@@ -133,6 +138,42 @@ def test_dump_in_half_precision(trained, tmp_path: Path):
     vectors = [model.encode(["the cat sees it"])[0] for model in models]
     assert vectors[1].dtype == np.float32
     np.testing.assert_allclose(vectors[1], vectors[0], atol=5e-3)
+
+
+def test_dump_with_a_softmax_of_integers(trained, tmp_path: Path, capsys):
+    """Each row is rounded to 255 steps; all that reads a softmax reads it."""
+    _, save_dir = trained
+    flags = {"whole": [], "small": ["--dtype", "float16", "--softmax_dtype", "int8"]}
+    for name, more in flags.items():
+        folder = str(tmp_path / name)
+        assert main(["dump", "--save_dir", save_dir, "--model_dir", folder, *more]) == 0
+    with open_weights(tmp_path / "whole" / "model.hdf5") as whole:
+        exact, bias = whole.numbers("softmax/W"), whole.numbers("softmax/b")
+    with open_weights(tmp_path / "small" / "model.hdf5") as small:
+        assert small.words() is not None
+        rows, scales = small.numbers("softmax/W"), small.numbers("softmax/W_scales")
+        np.testing.assert_array_equal(small.numbers("softmax/b"), bias)
+    np.testing.assert_allclose(scales, np.abs(exact).max(axis=1) / 127, rtol=1e-6)
+    assert np.all(np.abs(rows - exact) <= 0.5001 * scales[:, np.newaxis])
+    with h5py.File(tmp_path / "small" / "model.hdf5") as file:
+        assert file["softmax/W"].dtype == np.int8 and file["char_embed"].dtype == np.float16
+    scores = [bilm.Predictor.from_pretrained(tmp_path / name).score(["the cat"]) for name in flags]
+    np.testing.assert_allclose(scores[1][0].forward, scores[0][0].forward, atol=0.01)
+    capsys.readouterr()
+    assert main(["info", str(tmp_path / "small"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["predicts"] == len(bias) and facts["weights"]["other_datasets"] == []
+    options = read_options(tmp_path / "small" / "options.json")
+    options = dataclasses.replace(options, n_tokens_vocab=len(bias))
+    model = LanguageModel(options, is_training=False, seed=None)
+    vocabulary = bilm.Vocabulary(tmp_path / "small" / "vocab.txt")
+    assert load_pretrained(tmp_path / "small", None, model, vocabulary) == (len(bias),) * 2
+    np.testing.assert_array_equal(model.softmax.W.numpy(), rows)
+
+
+def test_a_type_for_a_softmax_that_is_left_out(trained, tmp_path: Path, capsys):
+    arguments = ["--model_dir", str(tmp_path / "m"), "--softmax_dtype", "int8", "--without_softmax"]
+    assert "softmax_dtype" in input_error(["dump", "--save_dir", trained[1], *arguments], capsys)
 
 
 def test_dump_overwrites_only_when_forced(trained, tmp_path: Path, capsys):

@@ -52,13 +52,17 @@ def test_setup_reads_the_version_without_importing_the_package():
     assert done.stdout.splitlines()[-1] == bilm.__version__
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["embed", "--help"]])
-def test_help_and_version_import_nothing_heavy(arguments):
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["embed", "--help"], ["models"], ["info", "wiki-en"]]
+)
+def test_commands_that_answer_at_once_import_nothing_heavy(arguments):
     """Nor does a subcommand import the others."""
+    heavy = {"tensorflow", "keras", "bilm.cli.train"}
+    heavy |= set() if arguments[0] == "info" else {"numpy", "h5py"}
     code = (
         "import sys\nfrom bilm.cli import main\n"
         f"try: main({arguments!r})\nexcept SystemExit: pass\n"
-        "heavy = {'numpy', 'tensorflow', 'keras', 'h5py', 'bilm.cli.train'} & set(sys.modules)\n"
+        f"heavy = {heavy!r} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
     done = subprocess.run(

@@ -11,25 +11,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from bilm.core.errors import InputError
-from bilm.core.network import build_network
 from bilm.core.options import Options
 from bilm.data import Vocabulary
-from bilm.files.checkpoints import SLOTS, open_checkpoint, read_step
 from bilm.files.model_files import ModelFiles
 from bilm.files.weights import (
     DICTIONARY_CHARACTERS,
     DICTIONARY_WORDS,
     LSTM_GROUPS,
     SOFTMAX_B,
+    SOFTMAX_SCALES,
     SOFTMAX_W,
     STATES,
     VOCABULARY,
     WORD_COUNTS,
-    load_network,
     open_weights,
+    standard_name,
 )
-from bilm.training.log import read_log
-from bilm.training.run_state import read_run_state
 
 _OF_THE_RUN = (
     "batch_size", "unroll_steps", "n_train_tokens", "n_epochs", "n_steps", "n_tokens_vocab",
@@ -74,20 +71,10 @@ _About = tuple[int | None, dict[str, tuple[int, ...]], dict[str, Any]]
 def _about_weights(files: ModelFiles, options: Options) -> _About:
     with open_weights(files.weights) as weights:
         n_tokens = None if options.char_cnn else weights.n_embedded()
-        network = build_network(options, n_tokens)
-        load_network(network, weights)
+        used = weights.require_network(options)
         shapes, trained = weights.shapes, weights.training()
-    table = network.weight_table()
-    known = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
-    known |= {
-        SOFTMAX_W,
-        SOFTMAX_B,
-        VOCABULARY,
-        WORD_COUNTS,
-        DICTIONARY_CHARACTERS,
-        DICTIONARY_WORDS,
-    }
-    used = {weight.dataset or "": tuple(weight.variable.shape) for weight in table}
+    known = {*used, SOFTMAX_W, SOFTMAX_B, SOFTMAX_SCALES, VOCABULARY, WORD_COUNTS}
+    known |= {DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
     used |= {name: shapes[name] for name in (SOFTMAX_W, SOFTMAX_B) if name in shapes}
     facts = {
         # With the softmax and its words, the file can also score text.
@@ -96,7 +83,9 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
             "file": os.path.basename(files.weights),
             "bytes": os.path.getsize(files.weights),
             "other_datasets": sorted(
-                name for name in set(shapes) - known if not name.startswith(STATES)
+                name
+                for name in shapes
+                if standard_name(name) not in known and not name.startswith(STATES)
             ),
         },
         "trained": trained,
@@ -106,6 +95,11 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
 
 
 def _about_run(files: ModelFiles, options: Options) -> _About:
+    # They import TensorFlow, which descriptions of weights do not need.
+    from bilm.files.checkpoints import SLOTS, open_checkpoint, read_step
+    from bilm.training.log import read_log
+    from bilm.training.run_state import read_run_state
+
     checkpoint = os.fspath(files.weights)
     shapes = {
         name: tuple(shape)

@@ -8,6 +8,8 @@ weights.options.json:
 or as a model folder, with model.hdf5, options.json and vocab.txt:
 
   bilm dump --save_dir model --model_dir elmo-mine
+  bilm dump --save_dir model --model_dir elmo-small --dtype float16 \\
+      --softmax_dtype int8
 
 The weights file also holds the softmax and its vocabulary, which `bilm score`, `substitutes`,
 `senses` and `report` use; programs that read published weights ignore them. --without_softmax
@@ -48,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "(--reset_rate 0)",
             "--dtype float32|float16": "type of the numbers (default: float32); float16 halves "
             "the file",
+            "--softmax_dtype float32|float16|int8": "type of the softmax (default: --dtype); int8 "
+            "stores integers and a factor for each word, in a quarter of the space of float32",
             **flags.FORCE,
         },
     )
@@ -80,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
             f"{args.save_dir} has no {VOCABULARY_FILE}, so the softmax is left out; --vocab_file "
             "FILE adds it."
         )
-    settings = flags.given(args, "with_states", "dtype") | {"with_softmax": with_softmax}
+    settings = flags.given(args, "with_states", "dtype", "softmax_dtype")
+    settings |= {"with_softmax": with_softmax}
     if args.outfile is not None:
         settings["vocab_file"] = run_folder.find_vocabulary(args).source if with_softmax else None
         dump_weights(args.save_dir, args.outfile, overwrite=args.force, **settings)

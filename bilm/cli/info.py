@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import Any
 
 from bilm.cli import flags
+from bilm.files.file_choice import holds_checkpoint
 from bilm.terminal import count, import_tensorflow, printable
 
 
@@ -26,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
     flags.require_inputs(args)
-    import_tensorflow()
+    if isinstance(source, str) and (holds_checkpoint(source) or os.path.isfile(f"{source}.index")):
+        import_tensorflow()  # which reads checkpoints
     from bilm.analysis.description import describe
     from bilm.files.model_files import open_model
 

@@ -28,6 +28,8 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError
 from bilm.core.weight_names import Weight
+from bilm.files.file_choice import STATE_FILE
+from bilm.files.file_choice import holds_checkpoint as holds_checkpoint
 from bilm.files.reading import (
     OPTIONS_FILE,
     PathLike,
@@ -41,7 +43,6 @@ from bilm.files.writing import atomic_write, flush_to_disk
 logger = logging.getLogger(__name__)
 
 BEST_FOLDER = "best"
-STATE_FILE = "checkpoint"
 # Values in every checkpoint besides variables, and the prefix of names in ours only.
 STEP, PERPLEXITY, OURS = "global_step", "train_perplexity", "bilm/"
 # The optimizer's slots of a variable, `NAME/SLOT`, as in TensorFlow 1.
@@ -61,11 +62,6 @@ _DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 def checkpoint_prefix(save_dir: PathLike, step: int) -> str:
     """The common beginning of the names of a checkpoint's files."""
     return os.path.join(os.fspath(save_dir), f"model.ckpt-{step}")
-
-
-def holds_checkpoint(save_dir: PathLike) -> bool:
-    """Whether a folder holds or once held a checkpoint."""
-    return Path(save_dir, STATE_FILE).exists() or any(Path(save_dir).glob("model.ckpt-*.index"))
 
 
 def list_checkpoints(save_dir: PathLike) -> dict[int, str]:

@@ -6,13 +6,15 @@ import os
 import posixpath
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from bilm.core.errors import InputError
-from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
+from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE, PathLike
 
 VOCABULARIES = (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", f"{VOCABULARY_FILE}.xz")
 HDF5 = (".hdf5", ".h5")
+STATE_FILE = "checkpoint"  # of a training folder: the names of its checkpoints
 
 
 class Chosen(NamedTuple):
@@ -47,6 +49,11 @@ def choose_files(names: Iterable[str], source: str) -> Chosen:
         )
     folder, name = nearest[0]
     return files_beside(folders[folder], folder, name, f"{source}/{folder}".rstrip("/"))
+
+
+def holds_checkpoint(save_dir: PathLike) -> bool:
+    """Whether a folder holds or once held a checkpoint."""
+    return Path(save_dir, STATE_FILE).exists() or any(Path(save_dir).glob("model.ckpt-*.index"))
 
 
 def files_beside(bases: list[str], folder: str, weights: str, where: str) -> Chosen:

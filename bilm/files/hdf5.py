@@ -102,6 +102,16 @@ def read_numbers(file: h5py.File, name: str) -> np.ndarray:
     return values
 
 
+def read_scaled_rows(file: h5py.File, name: str, scales: str) -> np.ndarray:
+    """A dataset of int8 (rows, columns), times the number of its row in the dataset `scales`, as
+    float32; errors as for `read_numbers`."""
+    dataset, factors = own_dataset(file, name), read_numbers(file, scales)
+    _require(dataset.dtype == np.int8 and dataset.ndim == 2, file, name, dataset, "int8 rows")
+    has_one_each = factors.shape == dataset.shape[:1]
+    _require(has_one_each, file, scales, own_dataset(file, scales), f"a number per row of {name}")
+    return dataset[...] * factors[:, np.newaxis]
+
+
 def require_floats(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
     """Require a dataset of floating-point numbers; errors as for `read_numbers`."""
     is_float = dataset.dtype.kind == "f" and dataset.shape is not None

@@ -19,7 +19,6 @@ import h5py
 
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
-from bilm.files.checkpoints import holds_checkpoint, load_options_latest_checkpoint
 from bilm.files.contents import substitute_for_a_file
 from bilm.files.file_choice import (
     HDF5,
@@ -27,6 +26,7 @@ from bilm.files.file_choice import (
     Chosen,
     choose_files,
     files_beside,
+    holds_checkpoint,
     not_dumped,
     option_names,
     softmax_names,
@@ -99,6 +99,8 @@ def open_model(
     require_known(path)
     if os.path.isdir(path):
         if holds_checkpoint(path) and not weights_only:
+            from bilm.files.checkpoints import load_options_latest_checkpoint  # has TensorFlow
+
             yield _from_checkpoint(load_options_latest_checkpoint(path)[1], path)
         else:
             yield _in_folder(path)

@@ -8,20 +8,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 
 from bilm.core.errors import InputError, shown
-from bilm.core.lstm import LSTMStack
-from bilm.core.network import BiLM
-from bilm.core.weight_names import Encoder, Weight, weight_table
+from bilm.core.options import Options
 from bilm.files.hdf5 import (
     damage_named,
     read_integers,
     read_numbers,
+    read_scaled_rows,
     read_words,
     shapes_in,
     writing_hdf5,
@@ -30,6 +30,11 @@ from bilm.files.identity import fingerprint, require_same_model
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write
 
+if TYPE_CHECKING:  # they import TensorFlow, which readers of shapes do not need
+    from bilm.core.lstm import LSTMStack
+    from bilm.core.network import BiLM
+    from bilm.core.weight_names import Encoder, Weight
+
 # Name prefixes in published files. Other datasets are ignored, as in all known readers.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
 LSTM_GROUPS = ("RNN_", "rnn")
@@ -37,6 +42,8 @@ LSTM_GROUPS = ("RNN_", "rnn")
 SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
 # How often each word of the vocabulary occurs in the beginning of the training text.
 WORD_COUNTS = "vocabulary/counts"
+# A softmax in int8 has a factor for each row.
+SOFTMAX_SCALES = "softmax/W_scales"
 # The tokens of a dictionary in the order of their rows, one per line, as UTF-8 bytes.
 DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 # Initial LSTM states, if they are not zeros: states/DIRECTION/LAYER/c and h.
@@ -87,7 +94,27 @@ class WeightsFile:
 
     def numbers(self, name: str) -> np.ndarray:
         """A dataset as float32; errors as for `load`."""
+        if name == SOFTMAX_W and SOFTMAX_SCALES in self.shapes:
+            with damage_named(self.path):
+                return read_scaled_rows(self._file, name, SOFTMAX_SCALES)
         return self._read(read_numbers, name)
+
+    def require_network(self, options: Options) -> dict[str, tuple[int, ...]]:
+        """Check the network's weights as `load` does, without TensorFlow; return their shapes by
+        the names in our files."""
+        expected = network_shapes(options, None if options.char_cnn else self.n_embedded())
+        groups = (*ENCODER_GROUPS, *LSTM_GROUPS)
+        names = {standard_name(n): n for n in self.shapes if n.startswith(groups)}
+        require_shapes(self.path, expected, {name: self.shapes[n] for name, n in names.items()})
+        states = {name: shape for name, shape in self.shapes.items() if name.startswith(STATES)}
+        if states:
+            sizes = {"c": options.lstm.dim, "h": options.lstm.projection_dim}
+            layers = [[sizes] * options.lstm.n_layers] * options.n_directions
+            named = named_states(layers)
+            require_shapes(self.path, {name: (1, size) for name, size in named.items()}, states)
+        for name in (*names.values(), *states):
+            self.numbers(name)
+        return expected
 
     def words(self) -> list[str] | None:
         """The vocabulary of the softmax, the word table or the token cache, by ids; None if the
@@ -178,6 +205,8 @@ def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None 
     if table is None:
         weights.load(network.weight_table())
         return
+    from bilm.core.weight_names import weight_table
+
     # The file may also hold the encoder that created the cache.
     weights.load(weight_table(None, network.stacks), also=ENCODER_GROUPS)
     load_table(network.encoder, table)
@@ -186,7 +215,55 @@ def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None 
 def load_table(encoder: Encoder, table: WeightsFile) -> None:
     """Load a token cache, or the table of a word-level model, from a file that may hold a complete
     model."""
+    from bilm.core.weight_names import weight_table
+
     table.load(weight_table(encoder, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))
+
+
+def network_shapes(options: Options, n_tokens: int | None) -> dict[str, tuple[int, ...]]:
+    """The datasets of a network and their shapes, as in `bilm.core.weight_names`, but without
+    TensorFlow; `n_tokens` is the size of a word table."""
+    lstm, char_cnn = options.lstm, options.char_cnn
+    dim, size = lstm.dim, lstm.projection_dim
+    shapes: dict[str, tuple[int, ...]] = {}
+    if char_cnn is None:
+        shapes["embedding"] = (n_tokens or 0, size)
+    else:
+        n_filters, dictionary = char_cnn.n_filters, char_cnn.dictionary
+        prefix = "dictionary/" if dictionary else ""
+        shapes[f"{prefix}char_embed"] = (char_cnn.n_characters, char_cnn.embedding_dim)
+        if dictionary and dictionary.word_dim:
+            shapes[f"{prefix}word_embed"] = (dictionary.n_words, dictionary.word_dim)
+            shapes[f"{prefix}W_word"] = (dictionary.word_dim, size)
+        for i, (width, number) in enumerate(char_cnn.filters):
+            shapes[f"CNN/W_cnn_{i}"] = (1, width, char_cnn.embedding_dim, number)
+            shapes[f"CNN/b_cnn_{i}"] = (number,)
+        for k in range(char_cnn.n_highway):
+            for gate in ("carry", "transform"):
+                shapes[f"CNN_high_{k}/W_{gate}"] = (n_filters, n_filters)
+                shapes[f"CNN_high_{k}/b_{gate}"] = (n_filters,)
+        if n_filters != size:
+            shapes |= {"CNN_proj/W_proj": (n_filters, size), "CNN_proj/b_proj": (size,)}
+    for d in range(options.n_directions):
+        for i in range(lstm.n_layers):
+            cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
+            shapes |= {f"{cell}/W_0": (2 * size, 4 * dim), f"{cell}/B": (4 * dim,)}
+            if dim != size:
+                shapes[f"{cell}/W_P_0"] = (dim, size)
+    return shapes
+
+
+_CELL = re.compile(r"(?:RNN_(\d)/RNN|rnn)/(?:MultiRNNCell/Cell(\d+)/)?LSTMCell/(.+)")
+_VARIABLES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
+
+
+def standard_name(name: str) -> str:
+    """The name of a dataset in our files; the original wrote others for one layer or direction."""
+    found = _CELL.fullmatch(name)
+    if found is None:
+        return name
+    direction, layer, variable = found[1] or 0, found[2] or 0, _VARIABLES.get(found[3], found[3])
+    return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/{variable}"
 
 
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
@@ -195,7 +272,7 @@ def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[
         f"{prefix}{d}/{i}/{part}": value
         for d, of_direction in enumerate(states)
         for i, state in enumerate(of_direction)
-        for part, value in state._asdict().items()
+        for part, value in (state if isinstance(state, dict) else state._asdict()).items()
     }
 
 
@@ -206,6 +283,7 @@ def save_hdf5(
     texts: Mapping[str, np.ndarray] | None = None,
     training: Mapping[str, Any] | None = None,
     dtype: str = "float32",
+    softmax_dtype: str | None = None,
 ) -> None:
     """Write a weights file, which appears only when complete.
 
@@ -215,18 +293,35 @@ def save_hdf5(
         texts: uint8 arrays by name.
         training: facts about the training; see `WeightsFile.training`.
         dtype: "float32", or "float16" for half the size; all readers compute in float32.
+        softmax_dtype: the softmax's, by default `dtype`; "int8" rounds each row of its matrix to
+            integers and stores a factor per row.
     """
+    softmax_dtype = softmax_dtype or dtype
     with atomic_write(path) as temporary, writing_hdf5(temporary) as file:
         for name, value in values.items():
-            # float16 is chosen for small files, so it is compressed as well.
-            packed = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
-            file.create_dataset(name, data=np.asarray(value, dtype), **packed)
+            value = np.asarray(value)
+            number = softmax_dtype if name in (SOFTMAX_W, SOFTMAX_B) else dtype
+            if number == "int8":
+                number = "float32"  # of the bias, and of the factors
+                if name == SOFTMAX_W:
+                    value, file[SOFTMAX_SCALES] = _as_int8(value)
+                    number = "int8"
+            # Others are chosen for small files, so they are compressed as well.
+            packed = {} if number == "float32" else {"compression": "gzip", "shuffle": True}
+            file.create_dataset(name, data=value.astype(number, copy=False), **packed)
         for name, value in (texts or {}).items():
             file.create_dataset(name, data=value)
         if words is not None:
             write_words(file, words)
         if training is not None:
             file.attrs[TRAINING] = json.dumps(training)
+
+
+def _as_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (n, dim) rounded to int8, and the factors float32 (n,) to multiply them by."""
+    scales = (np.abs(rows).max(axis=1) / 127).astype(np.float32)
+    divisors = np.where(scales > 0, scales, 1)[:, np.newaxis]
+    return np.rint(rows / divisors).astype(np.int8), scales
 
 
 def write_words(file: h5py.File, words: Sequence[str]) -> None:

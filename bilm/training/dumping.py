@@ -36,6 +36,7 @@ def dump_weights(
     options_file: PathLike | None = None,
     overwrite: bool = True,
     dtype: str = "float32",
+    softmax_dtype: str | None = None,
 ) -> None:
     """Write the weights of a folder's newest checkpoint in the published HDF5 format.
 
@@ -56,18 +57,27 @@ def dump_weights(
         options_file: None writes `weights.options.json` next to `weights.hdf5`.
         overwrite: False refuses existing files, except the same options without weights.
         dtype: "float32"; or "float16" for files of half the size.
+        softmax_dtype: the softmax's, by default `dtype`; "int8" stores each row of its matrix as
+            integers with one factor, `softmax/W_scales` float32 (words,).
 
     Raises:
         FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
             does not fit the options, or has no LSTM states to write; or a file of the training
-            would be overwritten; or the vocabulary is missing or not the softmax's.
+            would be overwritten; or the vocabulary is missing or not the softmax's; or
+            `softmax_dtype` is given without a softmax of its own.
     """
     require(one_of(("float32", "float16")), dtype=dtype)
+    require(one_of((None, "float32", "float16", "int8")), softmax_dtype=softmax_dtype)
     contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
     options_source = os.path.join(tf_save_dir, OPTIONS_FILE)
     options = Options.from_dict(contents, True, options_source)
     if options_file is None:
         options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
+    if softmax_dtype is not None and (not with_softmax or options.share_embedding_softmax):
+        raise InputError(
+            "softmax_dtype is for a softmax of its own, but it "
+            + ("is tied to the words' embedding." if with_softmax else "is left out.")
+        )
     inputs = {"tf_save_dir": _training_files(tf_save_dir), "vocab_file": vocab_file}
     outputs = Outputs([outfile, options_file], inputs=inputs, overwrite=overwrite)
     words = _softmax_words(options, tf_save_dir, vocab_file) if with_softmax else None
@@ -101,7 +111,7 @@ def dump_weights(
     counts = read_word_counts(ckpt_file) if with_softmax else None
     texts = {} if counts is None else {WORD_COUNTS: counts}
     with outputs.temporaries() as (weights, beside):
-        save_hdf5(weights, datasets, words, texts, training, dtype)
+        save_hdf5(weights, datasets, words, texts, training, dtype, softmax_dtype)
         write_json(beside, options.inference_dict())
 
 
