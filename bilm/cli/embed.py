@@ -1,8 +1,8 @@
 """Write the vectors of a text.
 
-IN is UTF-8 text (plain, .gz, .xz), one sentence per line, tokens separated by white space; or a
-FASTA file of proteins (.fasta, .fa); - is standard input. OUT is a file of vectors; its ending
-chooses the format:
+IN is UTF-8 text with one sentence per line, tokens separated by white space; or CoNLL-U; or FASTA;
+it may be compressed (gzip, xz, bzip2), and - is standard input. OUT is a file of vectors; its
+ending chooses the format:
 
   bilm embed text.txt v.hdf5 --model elmo --all      # as AllenNLP writes them
   bilm embed text.txt v.npz --model elmo --average   # for numpy.load
@@ -12,8 +12,8 @@ chooses the format:
 
 The key of a sentence is its 0-based line number, its line in --ids, or its FASTA id; an empty line
 is a sentence without tokens. In Parquet, which needs the extra `parquet`, the number is in the
-column id. Until OUT is complete, the vectors are in a folder OUT.partial, which needs as much disk
-space again; after a crash the same command with --resume continues from it.
+column id. Until OUT is complete, the vectors are in a folder OUT.partial; formats other than HDF5
+need as much disk space again. After a crash the same command with --resume continues from it.
 
 On Ray, which needs the extra `ray`, many processes or machines share the files of a corpus, or of a
 table in Parquet; OUT is a folder with a Parquet file for each:
@@ -50,8 +50,8 @@ _VECTORS = {
     "float16 from Parquet",
 }
 _FILE = {
-    "--format hdf5|npz|jsonl|parquet": "format of OUT (default: by its ending, otherwise hdf5; "
-    "standard output: jsonl)",
+    "--format hdf5|npz|jsonl|parquet": "format of OUT (default: by its ending, in any case: .hdf5, "
+    ".h5 or none, .npz, .jsonl or .jsonl.gz, .parquet; standard output: jsonl)",
     "--ids FILE": "keys of the sentences, one per line, instead of line numbers",
     "--use_sentence_keys": "the sentence is the key, not its line number; a repeated sentence is "
     "computed and written once, an empty line not at all",
@@ -60,7 +60,8 @@ _FILE = {
 }
 _JOB = {
     **flags.BATCH_SIZE,
-    "--resume": "continue an interrupted job, or start one; if OUT exists, do nothing",
+    "--resume": "continue an interrupted job, or start one; if OUT is its complete result, do "
+    "nothing",
 }
 _SHARD = "embed only lines I, I + N, I + 2 N, ... (I from 1 to N), so that N jobs can share a text"
 _ENGINE = {
