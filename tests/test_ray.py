@@ -62,6 +62,8 @@ def test_errors_before_ray_is_started(ray, place):
         embed("text.txt", "out", embedder, workers=1, force=True)
     with pytest.raises(InputError, match=r"file://.* would be overwritten"):
         embed("text.txt", f"file://{os.getcwd()}/out", embedder, workers=1)
+    with pytest.raises(ConnectionError, match="no Ray cluster answers at localhost:1"):
+        embed("text.txt", "new", embedder, workers=1, address="localhost:1")
     with pytest.raises(InputError, match="none://x: Protocol not known"):
         embed("none://x", "new", embedder, workers=1)
     assert os.listdir("out") == ["mine"] and not os.path.exists("new")

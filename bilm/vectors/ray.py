@@ -19,8 +19,10 @@ import glob
 import itertools
 import logging
 import os
+import socket
 import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm.core.errors import InputError, differences, integer, require
@@ -118,6 +120,8 @@ def embed(
         _compute(missing, out, embedder, workers, gpus, address, show)
         return EmbeddedFolder(len(missing) and len(found), len(found) - len(missing))
     if check_output(out, resume=resume, force=force):
+        if lost := _missing(_find(texts, embedder), out, embedder, resume):
+            raise InputError(f"{out} exists, without the result of {lost[0].file}.")
         return EmbeddedFolder(0, 0)
     if force:
         _require_results_only(out)
@@ -131,7 +135,7 @@ def embed(
         if folder.is_over:
             return EmbeddedFolder(0, 0)
         target = os.path.abspath(folder.pieces_folder)
-        for path in glob.glob("**/.*.tmp", root_dir=target, recursive=True):  # of a killed call
+        for path in glob.glob("**/.*.tmp.*", root_dir=target, recursive=True):  # of a killed call
             os.remove(os.path.join(target, path))
         missing = [text for text in found if not os.path.exists(os.path.join(target, text.result))]
         _compute(missing, target, embedder, workers, gpus, address, show)
@@ -147,7 +151,7 @@ def _require_results_only(out: str) -> None:
 
 
 def _missing(texts: list[_Text], out: str, embedder: TableEmbedder, resume: bool) -> list[_Text]:
-    """The texts without a result in an object store, whose results must be of this job."""
+    """The texts without a result in the folder OUT, whose results must be of this job."""
     system, folder = _file_system(out)
     results = {os.path.relpath(path, folder): path for path in system.find(folder)}
     if results and not resume:
@@ -170,10 +174,10 @@ def _is_address(path: str) -> bool:
 
 
 def _file_system(address: str) -> Any:
-    """The fsspec file system of an address, and the path there."""
-    fsspec = import_extra("fsspec", f"the address {address}")
+    """The fsspec file system of an address or path, and the path there."""
+    core = import_extra("fsspec.core", f"the address {address}")
     try:
-        return fsspec.core.url_to_fs(address)
+        return core.url_to_fs(address)
     except (ImportError, ValueError) as error:  # a package is missing, or the protocol is unknown
         raise InputError(f"{address}: {error}.") from error
 
@@ -225,6 +229,7 @@ def _compute(
     with contextlib.ExitStack() as stack:
         if not ray.is_initialized():
             address = address or os.environ.get("RAY_ADDRESS") or "local"
+            _require_listener(address)
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
             stack.callback(ray.shutdown)
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -246,6 +251,16 @@ def _compute(
                 raise InputError(result["error"])
             done += result["n_bytes"]
             show(Stage("embedding", done, total))
+
+
+def _require_listener(address: str) -> None:
+    """Require that something listens at HOST:PORT, because Ray tries for minutes to reach it."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            raise ConnectionError(f"no Ray cluster answers at {address}: {error}.") from error
 
 
 class FileEmbedder:
@@ -285,12 +300,13 @@ class FileEmbedder:
                 folder, name = os.path.split(result)
                 os.makedirs(folder, exist_ok=True)
                 # Ray repeats the file of a dead actor for ever. Each of them left a temporary file.
-                if len(glob.glob(f".{glob.escape(name)}.*", root_dir=folder)) >= _TRIES:
+                if len(glob.glob(f".*.tmp.{glob.escape(name)}", root_dir=folder)) >= _TRIES:
                     raise InputError(
                         f"{text.file}: ended its worker {_TRIES} times; a machine may have too "
                         "little memory."
                     )
                 with atomic_write(result) as local:
+                    Path(local).touch()
                     self._embed(path, text.file, local)
 
     def _embed(self, path: str, name: str, out: str) -> None:
