@@ -173,7 +173,7 @@ def test_arguments_that_do_not_go_together(capsys):
         (["proteins.fasta", "o", "--ids=ids.txt"], "ids does not go with FASTA, which has ids"),
         (
             ["t.txt", "o", "--layers=best"],
-            "must be one of all, top, average, sum, or a layer's",
+            "must be all, top, average, sum or a layer number",
         ),
         (["t.txt", "o", "--engine=ray", "--workers=1", "--ids=ids.txt"], "--ids does not go with"),
     ):
