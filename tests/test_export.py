@@ -41,10 +41,15 @@ def small(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def served(small, tmp_path_factory):
+def served_folder(small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("served") / "words" / "1"
     assert export_saved_model(small, folder) == str(folder)
-    return tf.saved_model.load(str(folder))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def served(served_folder):
+    return tf.saved_model.load(served_folder)
 
 
 def padded_tokens(extra=0):
@@ -292,6 +297,31 @@ def test_mixes_that_do_not_fit(small, tmp_path, mix, message):
     with pytest.raises(InputError, match=message):
         export_saved_model(small, tmp_path / "served", mix=mix)
     assert os.listdir(tmp_path) == []
+
+
+def test_the_object_itself(small, served):
+    """As TF-Hub's Keras layer uses it: callable, with the mix as its trainable variables."""
+    expected = ELMo.from_pretrained(small).encode(TEXT, pooling="mean")
+    close(served(tf.constant(TEXT)), np.stack(expected))
+    W, gamma = served.trainable_variables
+    assert (W.shape, gamma.shape) == ((2,), (1,)) and len(served.variables) > 2
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(served(tf.constant(TEXT)) ** 2)
+    assert all(np.abs(gradient).max() > 0 for gradient in tape.gradient(total, [W, gamma]))
+    before = served.signatures["default"](tf.constant(TEXT))["elmo"]
+    gamma.assign([2.0])
+    close(served(tf.constant(TEXT)), 2 * np.stack(expected))
+    np.testing.assert_array_equal(served.signatures["default"](tf.constant(TEXT))["elmo"], before)
+    gamma.assign([1.0])
+
+
+def test_in_a_keras_model_that_is_trained(served_folder):
+    layer = keras.layers.TFSMLayer(served_folder, call_endpoint="default")
+    text = keras.Input((), dtype="string")
+    model = keras.Model(text, keras.layers.Dense(2, activation="softmax")(layer(text)["default"]))
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(tf.constant(TEXT), np.array([0, 1, 0, 1, 0]), verbose=0)
+    assert len(model.trainable_weights) == 2
 
 
 # The folder

@@ -52,6 +52,10 @@ def export_saved_model(
         elmo (batch, time, dim): the mix of all layers.
         default (batch, dim): the mean of `elmo` over a sentence's tokens; zeros without any.
 
+    The object itself is callable, as TF-Hub's Keras layer expects: strings (batch,) to the output
+    `default`. Its `trainable_variables` are W and gamma of the mix, unless `mix` is a list of
+    weights; the signatures have constant values.
+
     Args:
         source: see `bilm.files.model_files.open_model`; or a `Pretrained`.
         folder: the folder to write; it appears when complete.
@@ -77,7 +81,8 @@ def export_saved_model(
     )
     outputs = Outputs([folder], folders=[folder], overwrite=overwrite, replaces=SAVED_MODEL_FILES)
     with outputs.temporaries() as (temporary,):
-        elmo = ELMoEmbedding.from_pretrained(model, layers="average")
+        with tf.variable_creator_scope(_frozen):
+            elmo = ELMoEmbedding.from_pretrained(model, layers="average")
         elmo.word_vectors.require_words()
         served = ServedELMo(elmo, mix)
         signatures = {"default": served.default, "tokens": served.tokens}
@@ -89,7 +94,12 @@ def export_saved_model(
     return os.fspath(folder)
 
 
-class ServedELMo(tf.Module):
+def _frozen(create: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
+    """Create a variable that optimizers leave alone after loading."""
+    return create(**settings | {"trainable": False})
+
+
+class ServedELMo(tf.train.Checkpoint):
     """Strings to vectors, without Python and without state; `mix` as for `export_saved_model`."""
 
     def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:
@@ -97,21 +107,34 @@ class ServedELMo(tf.Module):
         if isinstance(mix, str | int):
             raise InputError(f"mix must be a ScalarMix or one weight per layer, got {shown(mix)}.")
         choice = LayerChoice("average" if mix is None else mix, elmo.n_layers)
-        self._factors = choice.weights
-        # As functions, so that they are not saved with the module.
+        trained = ScalarMix(elmo.n_layers) if mix is None else mix
+        fixed = choice.mix
+        if fixed is not None:
+            with tf.variable_creator_scope(_frozen):
+                fixed = ScalarMix.from_config(fixed.get_config())
+            fixed.set_weights(choice.mix.get_weights())
+        is_trained = isinstance(trained, ScalarMix)
+        # As functions, so that they are not saved with the object.
         self._elmo = lambda: elmo
-        self._mix: Callable[[], Any] = lambda: mix
+        self._fixed: Callable[[], Any] = lambda: choice.weights if fixed is None else fixed
+        self._trained: Callable[[], Any] = lambda: trained if is_trained else choice.weights
         # Variables only: Keras layers would be saved as layers.
-        layers: list[Any] = [elmo.language_model, elmo.word_vectors]
-        layers += [mix] if self._factors is None else []
-        self._variables = [weight.value for layer in layers for weight in layer.weights]
+        self.trainable_variables = _variables_of(trained) if is_trained else []
+        frozen = [elmo.language_model, elmo.word_vectors, *([] if fixed is None else [fixed])]
+        self.variables = [*self.trainable_variables, *_variables_of(*frozen)]
+        self.regularization_losses: list[Any] = []
         words = elmo.word_vectors.words
         self._tables = [] if words is None else [words.table]
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec((None,), tf.string, "strings")])
+    def __call__(self, strings: tf.Tensor) -> tf.Tensor:
+        """The output `default` of sentences (batch,), with the trainable mix."""
+        return self._vectors(framed_words(strings), self._trained())["default"]
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((None,), tf.string, "strings")])
     def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """The vectors of sentences (batch,), which are split at white space."""
-        return self._vectors(framed_words(strings))
+        return self._vectors(framed_words(strings), self._fixed())
 
     @tf.function(
         autograph=False,
@@ -127,16 +150,16 @@ class ServedELMo(tf.Module):
         rule = "sequence_len must hold the length of each row of tokens, at most their axis, got"
         good = fit & (tf.size(sequence_len) == n_rows)
         with tf.control_dependencies([tf.debugging.Assert(good, [rule, sequence_len])]):
-            return self._vectors(framed_words(tokens, tf.identity(sequence_len)))
+            return self._vectors(framed_words(tokens, tf.identity(sequence_len)), self._fixed())
 
-    def _vectors(self, sentences: FramedWords) -> dict[str, tf.Tensor]:
-        found = self._elmo().all_layers(sentences)
-        layers = found["lm_embeddings"]
-        mask = tf.cast(found["mask"], tf.float32)[..., tf.newaxis]  # (batch, time, 1)
-        mixed = self._mixed(found) * mask
-        n_tokens = tf.cast(tf.maximum(found["lengths"], 1), tf.float32)[:, tf.newaxis]
+    def _vectors(self, sentences: FramedWords, mix: Any) -> dict[str, tf.Tensor]:
+        results = self._elmo().all_layers(sentences)
+        layers = results["lm_embeddings"]
+        mask = tf.cast(results["mask"], tf.float32)[..., tf.newaxis]  # (batch, time, 1)
+        mixed = _mixed(mix, layers, results["mask"]) * mask
+        n_tokens = tf.cast(tf.maximum(results["lengths"], 1), tf.float32)[:, tf.newaxis]
         outputs = {
-            "word_emb": found["token_embeddings"][:, 1:-1] * mask,
+            "word_emb": results["token_embeddings"][:, 1:-1] * mask,
             "elmo": mixed,
             "default": tf.reduce_sum(mixed, axis=1) / n_tokens,
         }
@@ -144,16 +167,23 @@ class ServedELMo(tf.Module):
             outputs[f"lstm_outputs{k}"] = layers[:, k]
         return outputs
 
-    def _mixed(self, found: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        layers, mask = found["lm_embeddings"], found["mask"]
-        if self._factors is not None:
-            return sum_layers(self._factors, layers)
 
-        def of_one(sentence: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            return self._mix().mixed(*(x[tf.newaxis] for x in sentence))[0]
+def _variables_of(*layers: Any) -> list[tf.Variable]:
+    return [weight.value for layer in layers for weight in layer.weights]
 
-        signature = tf.TensorSpec((None, layers.shape[-1]), tf.float32)
-        return tf.map_fn(of_one, (layers, mask), fn_output_signature=signature)
+
+def _mixed(mix: Any, layers: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """The mix of layers by a `ScalarMix` or by weights; it normalises within each sentence."""
+    if not isinstance(mix, ScalarMix):
+        return sum_layers(mix, layers)
+    if not mix.normalises:
+        return mix.mixed(layers)
+
+    def mix_one(sentence: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        return mix.mixed(*(x[tf.newaxis] for x in sentence))[0]
+
+    signature = tf.TensorSpec((None, layers.shape[-1]), tf.float32)
+    return tf.map_fn(mix_one, (layers, mask), fn_output_signature=signature)
 
 
 def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
