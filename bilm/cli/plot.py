@@ -87,8 +87,8 @@ def _draw_run(
     held = "C1" if alone else f"C{number}"
 
     def points(key: str) -> tuple[list[int], list[float]]:
-        found = [line for line in lines if line.get(key) is not None]
-        return [line["tokens"] for line in found], [line[key] for line in found]
+        measured = [line for line in lines if line.get(key) is not None]
+        return [line["tokens"] for line in measured], [line[key] for line in measured]
 
     tokens, perplexities = points("train_perplexity")
     if tokens:

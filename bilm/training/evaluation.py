@@ -141,9 +141,11 @@ def evaluate(
     result.checksum = checksum
     result.unknown = None if vocabulary is None else n_unknown / max(n_words, 1)
     if per_sentence:
-        numbers, counts, of_rows = (np.concatenate(x, axis=-1) for x in zip(*rows, strict=True))
-        n, *of_sentences = (np.bincount(numbers, values) for values in (counts, *of_rows))
-        result.sentences = SentenceScores(n.astype(np.int64), np.stack(of_sentences))
+        numbers, counts, losses_by_row = (
+            np.concatenate(x, axis=-1) for x in zip(*rows, strict=True)
+        )
+        n, *by_sentence = (np.bincount(numbers, values) for values in (counts, *losses_by_row))
+        result.sentences = SentenceScores(n.astype(np.int64), np.stack(by_sentence))
     if n_compared:
         result.start_ratio = tuple(exp_of_loss(loss) for loss in (excess / n_compared).tolist())
     return result

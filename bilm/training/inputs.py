@@ -61,8 +61,8 @@ def step_inputs(
     n_rows = feed.targets.shape[2] // n_replicas
     inputs = []
     for k, part in enumerate(divide(feed, n_replicas)):
-        of_part = tuple(drawn[:, k * n_rows : (k + 1) * n_rows] for drawn in resets)
-        inputs.append(StepInputs(part, negatives, seeds, of_part))
+        part_resets = tuple(drawn[:, k * n_rows : (k + 1) * n_rows] for drawn in resets)
+        inputs.append(StepInputs(part, negatives, seeds, part_resets))
     return tuple(inputs)
 
 
@@ -131,8 +131,8 @@ def divide(feed: Feed, n_parts: int) -> list[Feed]:
         return [feed]
     parts = []
     words, targets = (np.split(array, n_parts, axis=2) for array in (feed.words, feed.targets))
-    for of_part, target in zip(words, targets, strict=True):
-        distinct, index = np.unique(of_part, return_inverse=True)
-        index = index.reshape(of_part.shape).astype(np.int32)
+    for word, target in zip(words, targets, strict=True):
+        distinct, index = np.unique(word, return_inverse=True)
+        index = index.reshape(word.shape).astype(np.int32)
         parts.append(Feed(feed.distinct[distinct], index, np.ascontiguousarray(target)))
     return parts

@@ -106,8 +106,8 @@ class Optimizer:
         scale = tf.ones(())
         if self.clip_norm is not None:
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-        of_each = zip(self._variables, self.slots, self._blocks, summed, strict=True)
-        for variable, slots, blocks, gradient in of_each:
+        rows = zip(self._variables, self.slots, self._blocks, summed, strict=True)
+        for variable, slots, blocks, gradient in rows:
             if gradient is None:
                 continue
             if ADAGRAD in slots:

@@ -1,8 +1,5 @@
-"""Everything settled before a run's first step: its length, its folder, its text.
-
-The learning rate falls to zero at the last step, so the number of steps must be known at the
-first one.
-"""
+"""What `train` checks and chooses before the first step: length, dropout, folder, text; and the
+speed of runs by time."""
 
 from __future__ import annotations
 
@@ -39,8 +36,8 @@ def fast_precision() -> str:
     """ "bfloat16" if the processor multiplies it faster than float32 (AVX-512 BF16 or AMX, as Linux
     reports them), otherwise "float32"."""
     with contextlib.suppress(OSError):
-        found = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        if re.search(r"\b(avx512_bf16|amx_bf16)\b", found):
+        features = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if re.search(r"\b(avx512_bf16|amx_bf16)\b", features):
             return "bfloat16"
     return "float32"
 
@@ -138,9 +135,9 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
                 f"overwritten. Restart from its checkpoint, or choose another folder."
             )
         return False
-    found = list(list_checkpoints(folder).values())
-    own = os.path.join(folder, os.path.basename(restart_ckpt_file))
-    for prefix in found[found.index(own) + 1 :] if own in found else []:
+    prefixes = list(list_checkpoints(folder).values())
+    start = os.path.join(folder, os.path.basename(restart_ckpt_file))
+    for prefix in prefixes[prefixes.index(start) + 1 :] if start in prefixes else []:
         # A damaged checkpoint may be replaced; finding the newest one has logged a warning.
         if is_whole(prefix):
             raise InputError(

@@ -43,7 +43,7 @@ class Schedule:
         >>> [Schedule("linear", warmup_steps=2).factor(step, 6) for step in range(6)]
         [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
         """
-        return Plan.of_length(n_steps, self.warmup_steps).factor(self.kind, step, 1)
+        return Plan.with_end(n_steps, self.warmup_steps).factor(self.kind, step, 1)
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Plan:
     settings: tuple[int | None, ...] = ()
 
     @classmethod
-    def of_length(cls, end: int, warmup: int, start: int = 0, **facts: Any) -> Plan:
-        """A plan whose decay follows its warm-up, which takes `warmup` tokens, or half of the way
-        to the end if that is less: the rate falls in a short run too."""
+    def with_end(cls, end: int, warmup: int, start: int = 0, **facts: Any) -> Plan:
+        """A plan whose decay follows its warm-up. The warm-up takes at most half of the way to the
+        end, so that the rate falls in a short run too."""
         warmup = start + min(warmup, max(1, (end - start) // 2))
         return cls(end, start, warmup, warmup, **facts)
 
@@ -72,7 +72,7 @@ class Plan:
         if n_steps is None:
             n_steps = (options.n_epochs or 1) * steps_per_epoch(options, tokens_per_step)
         end, warmup = (n * tokens_per_step for n in (n_steps, options.warmup_steps))
-        return cls.of_length(end, warmup, start, settings=_settings(options))
+        return cls.with_end(end, warmup, start, settings=_settings(options))
 
     @classmethod
     def by_time(cls, seconds: float, options: Options, tokens_per_step: int) -> Plan:
@@ -82,7 +82,7 @@ class Plan:
 
     def fixed(self, position: int, end: int, options: Options) -> Plan:
         """A run by time whose rates fall from this position to the end."""
-        plan = self.of_length(end, self.warmup, settings=_settings(options), seconds=self.seconds)
+        plan = self.with_end(end, self.warmup, settings=_settings(options), seconds=self.seconds)
         return dataclasses.replace(plan, decay=max(plan.decay, position))
 
     def resumed(self, options: Options, position: int, tokens_per_step: int) -> Plan:

@@ -128,17 +128,17 @@ def _cooccurrence_vectors(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray
             within &= ids[k : len(ids) - distance + k] >= 0
         for word, context, side in ((pairs[1], pairs[0], 0), (pairs[0], pairs[1], 1)):
             used = within & (context < n_contexts)
-            found = (word * 2 + side)[used] * n_contexts + context[used]
-            found, counts = np.unique(found, return_counts=True)
-            keys.append(found)
+            pair = (word * 2 + side)[used] * n_contexts + context[used]
+            pair, counts = np.unique(pair, return_counts=True)
+            keys.append(pair)
             weights.append(counts / distance)
-    found, index = np.unique(np.concatenate(keys), return_inverse=True)
-    counts = np.bincount(index, np.concatenate(weights), len(found))
-    words, contexts = np.divmod(found, 2 * n_contexts)
-    of_word = np.bincount(words, counts, n_words)
-    of_context = np.bincount(contexts, counts, 2 * n_contexts) ** 0.75
-    of_context /= of_context.sum()
-    information = np.log(counts / of_word[words] / of_context[contexts])
+    key, index = np.unique(np.concatenate(keys), return_inverse=True)
+    counts = np.bincount(index, np.concatenate(weights), len(key))
+    words, contexts = np.divmod(key, 2 * n_contexts)
+    word_totals = np.bincount(words, counts, n_words)
+    context_totals = np.bincount(contexts, counts, 2 * n_contexts) ** 0.75
+    context_totals /= context_totals.sum()
+    information = np.log(counts / word_totals[words] / context_totals[contexts])
     kept = information > 0
     matrix = tf.SparseTensor(
         np.stack([words[kept], contexts[kept]], axis=1),
