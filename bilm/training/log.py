@@ -10,7 +10,7 @@ from typing import Any
 
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.files.reading import PathLike, read_lines
+from bilm.files.reading import PathLike
 from bilm.files.writing import atomic_write
 
 LOG_FILE = "train_log.jsonl"
@@ -80,11 +80,12 @@ def read_log(folder: PathLike) -> list[dict[str, Any]]:
 
 
 def _complete_lines(path: str) -> Iterator[dict[str, Any]]:
-    """The lines that `RunLog` wrote; a crash may have cut off the last one."""
-    for line in read_lines(path):
-        try:
-            facts = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(facts, dict) and {"step", "tokens"} <= facts.keys():
-            yield facts
+    """The lines that `RunLog` wrote; a crash may have cut off the last one, or filled it with zeros."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                facts = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(facts, dict) and {"step", "tokens"} <= facts.keys():
+                yield facts
