@@ -80,7 +80,7 @@ def read_log(folder: PathLike) -> list[dict[str, Any]]:
 
 
 def _complete_lines(path: str) -> Iterator[dict[str, Any]]:
-    """The lines that `RunLog` wrote; a crash may have cut off the last one, or filled it with zeros."""
+    """The lines that `RunLog` wrote; a crash may have cut off the last one, or left zeros in it."""
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
