@@ -60,6 +60,15 @@ def test_sentence_keys(place, capsys):
     assert len(arrays) == 4 and index is None
 
 
+def test_flags_of_allennlp_without_effect_are_accepted_with_a_note(place, capsys):
+    ignored = ["--cuda-device", "-1", "--include-package=mine", "--vocab-path", "none"]
+    embed("--top", *ignored, "--file-friendly-logging")
+    note = "--cuda_device, --file_friendly_logging, --include_package, --vocab_path: no effect"
+    assert note in capsys.readouterr().err
+    arrays, _ = read()
+    np.testing.assert_allclose(arrays["0"], place.expected[0][2], atol=1e-6)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_pooling_and_float16(place, pooling):
     embed("--pooling", pooling, "--dtype", "float16", "--top")

@@ -72,6 +72,12 @@ _ENGINE = {
     "Ray is started on this machine and ended again)",
     "--text_column NAME": "column of text, if IN are Parquet files (default: text)",
 }
+_IGNORED = {
+    "--cuda_device DEVICE": "TensorFlow chooses the GPU (CUDA_VISIBLE_DEVICES hides some)",
+    "--file_friendly_logging": "progress in a file is always plain lines",
+    "--include_package NAME": "there is nothing to include",
+    "--vocab_path FILE": "words need no vocabulary, because characters encode them",
+}
 _shard = flags.value(
     lambda text: tuple(map(int, text.split("/"))),
     "must be I/N with I from 1 to N, such as 2/4",
@@ -107,10 +113,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flags.add(group, {"--engine NAME": "compute on an engine: ray"}, choices=("ray",))
     flags.add(group, _ENGINE)
+    group = parser.add_argument_group("flags of `allennlp elmo` that have no effect here")
+    flags.add(group, _IGNORED)
     parser.set_defaults(dtype="float32")
 
 
 def run(args: argparse.Namespace) -> int:
+    names = [flag.split()[0] for flag in _IGNORED]
+    if ignored := [name for name in names if getattr(args, name[2:]) not in (None, False)]:
+        note(f"{', '.join(ignored)}: no effect here")
     embed = _embed if args.engine is None else _embed_on_ray
     try:
         return embed(args)
