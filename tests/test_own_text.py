@@ -15,7 +15,7 @@ from bilm.data import (
     UnicodeCharsVocabulary,
     Vocabulary,
     _get_batch,
-    deciding_method,
+    reading_method,
 )
 from tests.compare import assert_same_checkpoint
 from tests.small_corpora import random_shards, small_vocabulary, write_shards
@@ -175,9 +175,9 @@ def test_a_subclass_overrides_its_sentences_only(name):
 
 def test_an_object_is_read_by_the_first_method_that_it_has():
     data = Batches([])
-    assert deciding_method(data, "iter_distinct", "iter_batches") == "iter_batches"
+    assert reading_method(data, "iter_distinct", "iter_batches") == "iter_batches"
     with pytest.raises(InputError, match=r"an object with iter_batches, got list\."):
-        deciding_method([], "iter_distinct", "iter_batches")
+        reading_method([], "iter_distinct", "iter_batches")
 
 
 # Training and evaluation

@@ -117,7 +117,7 @@ def test_another_text_of_the_same_size_is_not_resumed(stopped, corpus, tmp_path)
     _, first = stopped
     other = write_corpus(tmp_path)
     state = read_run_state(first.checkpoint).iterator_state[0]
-    read = [k for k, checksum in enumerate(state.checksums) if checksum is not None]
+    read = [k for k, digest in enumerate(state.digests) if digest is not None]
     assert state.shard + 1 >= len(read) > 0
     for path in (tmp_path / f"train-{k}.txt" for k in read):
         lines = path.read_text(encoding="utf-8").splitlines()

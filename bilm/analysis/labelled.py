@@ -38,7 +38,7 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
     """The labelled tokens of a file in any of the three forms.
 
     Args:
-        path: UTF-8 text (plain, .gz, .xz).
+        path: UTF-8 text (plain or compressed).
         column: label column of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature such as
             Number. A token with `_` there, or without the feature, has no label.
 

@@ -119,7 +119,7 @@ class StaticVectors:
         keep: Collection[str] | None = None,
         max_words: int | None = None,
     ) -> StaticVectors:
-        """Read vectors of word2vec, GloVe or fastText: text (plain, .gz, .xz), or .bin (.bin.gz).
+        """Read vectors of word2vec, GloVe or fastText: text, may be compressed, or .bin (.bin.gz).
 
         `keep` are the words to keep, also in lower case; `max_words` reads only the first words. If
         a word is repeated, its first vector wins.

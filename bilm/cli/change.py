@@ -1,7 +1,7 @@
 """Measure how much the use of words differs between two corpora.
 
-OLD and NEW are text files or quoted globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens
-separated by spaces. --out is a table with one row per target word, by descending excess:
+OLD and NEW are text files or quoted globs (UTF-8, plain or compressed), one sentence per line,
+tokens separated by spaces. --out is a table with one row per target word, by descending excess:
 
   excess          mean cosine distance between the corpora minus the mean
                   distance within them: about 0 for a word that did not change

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--out FOLDER": "folder for text, model and pages; it must not exist yet (default: "
             "bilm-demo)",
             "--minutes X": "training time; everything else needs about a minute (default: 3)",
-            "--corpus FILE ...": "your own text (plain, .gz, .xz; UTF-8)",
+            "--corpus FILE ...": "your own text (UTF-8, plain or compressed)",
             "--tokenized": "--corpus has one sentence per line, tokens separated by spaces",
             "--words WORD ...": "words to show (default: those with the clearest clusters)",
         },

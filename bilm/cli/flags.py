@@ -296,7 +296,7 @@ RUN_VOCABULARY = {
 def corpus(flag: str, what: str) -> Flags:
     """The flag of a corpus."""
     return {
-        f"{flag} GLOB": f"{what}: file or glob of files (plain, .gz, .xz; UTF-8), one sentence "
+        f"{flag} GLOB": f"{what}: file or glob of files (UTF-8, plain or compressed), one sentence "
         "per line, tokens separated by white space; quote the glob"
     }
 

@@ -1,6 +1,6 @@
 """Measure how well each layer predicts labels: parts of speech, word senses, your own.
 
-Label files are UTF-8 (plain, .gz, .xz), in one of three forms, which are detected:
+Label files are UTF-8 (plain or compressed), in one of three forms, which are detected:
 
   CoNLL-U                 the labels are in --column
   token TAB label         an empty line after each sentence

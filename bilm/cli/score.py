@@ -1,6 +1,6 @@
 """Score text by a language model: log-probability, surprisal, minimal pairs.
 
-IN is UTF-8 text (plain, .gz, .xz), one sentence per line, tokens separated by white space; - is
+IN is UTF-8 text (plain or compressed), one sentence per line, tokens separated by white space; - is
 standard input. Each sentence is scored alone; empty lines are skipped. A token outside the
 vocabulary is predicted as <UNK>. Numbers are natural logarithms (nats):
 

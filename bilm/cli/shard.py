@@ -1,10 +1,11 @@
 """Split a corpus into shuffled shards, and set a held-out part aside.
 
-The corpus is UTF-8 text (plain, .gz, .xz), one sentence per line, tokens separated by spaces. Each
-sentence goes into one of train-00.txt, train-01.txt, ..., or into heldout-00.txt, ..., whose
-sentences are drawn at random from the complete corpus. Training reads one shard at a time and
-shuffles within it, so each shard is a sample of the complete corpus. Empty lines are skipped. The
-same text and seed give the same files. Prints the files written, and the next commands.
+The corpus is UTF-8 text (plain or compressed), one sentence per line, tokens separated by spaces,
+or CoNLL-U. Each sentence goes into one of train-00.txt, train-01.txt, ..., or into heldout-00.txt,
+..., whose sentences are drawn at random from the complete corpus. Training reads one shard at a
+time and shuffles within it, so each shard is a sample of the complete corpus. Empty lines are
+skipped. The same text and seed give the same files. Prints the files written, and the next
+commands.
 
   bilm shard 'text/*.txt' --out_dir corpus --heldout 0.01
 """

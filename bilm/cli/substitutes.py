@@ -1,6 +1,6 @@
 """Predict the words that fit at positions of a text, by both directions together.
 
-IN is UTF-8 text (plain, .gz, .xz), one sentence per line, tokens separated by white space; - is
+IN is UTF-8 text (plain or compressed), one sentence per line, tokens separated by white space; - is
 standard input. Words are predicted for each token ___, or for the tokens that --place or --every
 name. The forward direction reads the tokens before the position, the backward direction those after
 it, and neither reads the token itself. Their distributions are multiplied, divided by p(word) and

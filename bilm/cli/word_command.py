@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from bilm.use.predictor import Predictor
 
 _Words = TypeVar("_Words", bound="WordsInSentences")
-TEXT = "files or globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens separated by spaces"
+TEXT = (
+    "files or globs (UTF-8, plain or compressed), one sentence per line, tokens separated by spaces"
+)
 LABELS = "instead of --text: lines of a label, a tab, and a sentence with one [word]"
 FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
 

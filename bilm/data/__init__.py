@@ -7,7 +7,7 @@ from bilm.data.batch import Batch, Stream, _get_batch
 from bilm.data.batcher import Batcher, TokenBatcher, index_words
 from bilm.data.corpus import IteratorState
 from bilm.data.counting import build_vocabulary, count_words, write_vocabulary
-from bilm.data.dataset import BidirectionalLMDataset, LMDataset, deciding_method
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset, reading_method
 from bilm.data.encoding import encode_words, network_ids
 from bilm.data.prefetch import compute_ahead, prefetch
 from bilm.data.sharding import shard_corpus
@@ -34,12 +34,12 @@ __all__ = [
     "build_vocabulary",
     "compute_ahead",
     "count_words",
-    "deciding_method",
     "encode_words",
     "index_words",
     "load_vocab",
     "network_ids",
     "prefetch",
+    "reading_method",
     "shard_corpus",
     "tokenize",
     "tokenize_files",

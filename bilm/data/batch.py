@@ -103,7 +103,7 @@ class SentenceReader(Iterator[SentenceIds]):
         self._shard = -1  # number of the shard in `text`
         self._origins: list[tuple[int, int]] = []  # shard and number of earlier shards' sentences
         self._beginning: IteratorState | None = None
-        self._checksums: tuple[int | None, ...] = ()  # of the files read so far
+        self._digests: tuple[str | None, ...] = ()  # of the files read so far
 
     def __next__(self) -> SentenceIds:
         """The next sentence: int32 (n,) and int32 (n, max_word_length)."""
@@ -121,7 +121,7 @@ class SentenceReader(Iterator[SentenceIds]):
         if isinstance(self.source, Corpus):
             self._beginning = self.source.beginning(batch_size, num_steps)
             if state is not None:
-                self._checksums = state.checksums
+                self._digests = state.digests
                 try:
                     self._go_to(state)
                 except IndexError:
@@ -166,7 +166,7 @@ class SentenceReader(Iterator[SentenceIds]):
         shard, sentence = self._origin(self.drawn)
         rows = (row and RowPosition(*self._origin(row.sentence), row.offset) for row in self.rows)
         return self._beginning._replace(
-            shard=shard, sentence=sentence, rows=tuple(rows), checksums=self._checksums
+            shard=shard, sentence=sentence, rows=tuple(rows), digests=self._digests
         )
 
     def _origin(self, number: int) -> tuple[int, int]:
@@ -185,7 +185,7 @@ class SentenceReader(Iterator[SentenceIds]):
         del self.text  # so that only one text is in memory
         self.text = self.source.read(shard, contents)
         if isinstance(self.source, Corpus):
-            self._checksums = self.source.compared(shard, self._checksums)
+            self._digests = self.source.compared(shard, self._digests)
         self._shard, self.drawn = shard, len(numbers) - len(unread)
         renumbered = itertools.count()
         self.rows = [row and row._replace(sentence=next(renumbered)) for row in self.rows]

@@ -8,7 +8,6 @@ import itertools
 import logging
 import math
 import os
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import numpy as np
 from bilm.core.errors import InputError, Rule, differences, integer, require, shown
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.files.reading import PathLike, find_files, read_text
+from bilm.files.reading import PathLike, find_files, new_digest, read_text
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class Corpus:
         require(_SHARE, worker=self.worker)
         self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}
-        self._checksums: dict[str, int] = {}  # of this worker's text in each file, as last read
+        self._digests: dict[str, str] = {}  # see `text_digest`, of each file as last read
         if not any(True for path in self.files for _ in self.sentences(path)):
             index, count = self.worker
             share = f" for worker {index} of {count}" if count > 1 else ""
@@ -85,10 +84,12 @@ class Corpus:
                 if n_tokens >= most:
                     break
 
-    def sentences(self, path: str) -> Iterator[list[str]]:
-        """This worker's sentences of a shard, in the order of the file."""
+    def sentences(self, path: str, digest: hashlib.blake2b | None = None) -> Iterator[list[str]]:
+        """This worker's sentences of a shard, in the order of the file; `digest` as for
+        `read_text`."""
         index, count = self.worker
-        lines = (line for line in read_text(path) if line and not line.isspace())
+        text = read_text(path, digest=digest)
+        lines = (line for line in text if line and not line.isspace())
         return map(str.split, itertools.islice(lines, index, None, count))
 
     @property
@@ -101,16 +102,16 @@ class Corpus:
         settings = (self.fingerprint, self.seed, self.shuffle, self.one_pass, *self.worker)
         return IteratorState(*settings, batch_size, num_steps, shard=0, sentence=0, rows=())
 
-    def compared(self, shard: int, before: Sequence[int | None]) -> tuple[int | None, ...]:
-        """Checksums of this worker's text in each file, None if it has not been read, after a
-        shard has been read; the text of its file must be as it was `before`."""
+    def compared(self, shard: int, before: Sequence[str | None]) -> tuple[str | None, ...]:
+        """The digest of each file's text, None if it has not been read, after a shard has been
+        read; the text of its file must be as it was `before`."""
         path = self._file(shard)
-        number, checksum = self.files.index(path), self._checksums[path]
-        checksums = [*before] or [None] * len(self.files)
-        if checksums[number] not in (None, checksum):
+        number, digest = self.files.index(path), self._digests[path]
+        digests = [*before] or [None] * len(self.files)
+        if digests[number] not in (None, digest):
             raise InputError(f"{path} must not change: it held another text before.")
-        checksums[number] = checksum
-        return tuple(checksums)
+        digests[number] = digest
+        return tuple(digests)
 
     def has(self, shard: int) -> bool:
         """Whether a shard of this number exists."""
@@ -155,23 +156,16 @@ class Corpus:
         return np.random.default_rng((self.seed, epoch, purpose))
 
     def _load(self, path: str, before: Sequence[Any] = ()) -> IndexedText:
-        checksum = 0
-
-        def sentences() -> Iterator[list[str]]:
-            nonlocal checksum
-            for sentence in self.sentences(path):
-                line = " ".join(sentence).encode("utf-8", "surrogatepass")
-                checksum = zlib.crc32(line + b"\n", checksum)
-                yield sentence
-
-        text = IndexedText.from_sentences(itertools.chain(before, sentences()), self.vocab)
+        digest = new_digest()
+        sentences = self.sentences(path, digest)
+        text = IndexedText.from_sentences(itertools.chain(before, sentences), self.vocab)
+        self._digests[path] = digest.hexdigest()
         size = os.path.getsize(path)
         if size != self._sizes[path]:
             raise InputError(
                 f"{path} must not change while it is read: it had {self._sizes[path]:,} bytes when "
                 f"the corpus was opened, and has {size:,}."
             )
-        self._checksums[path] = checksum
         if len(text) == len(before):
             logger.warning("%s: no sentence in this file", path)
         return text
@@ -322,21 +316,20 @@ class IteratorState(NamedTuple):
     shard: int  # the current shard, counted over all epochs
     sentence: int  # the next sentence in that shard's order
     rows: tuple[RowPosition | None, ...]  # the sentence that each row continues; None: a new one
-    checksums: tuple[int | None, ...] = ()  # of each file's text, None before it is read
+    digests: tuple[str | None, ...] = ()  # of each file's text, None before it is read
 
     def to_dict(self) -> dict[str, Any]:
         """The state as JSON-able lists and numbers."""
         rows = [row and list(row) for row in self.rows]
-        return {**self._asdict(), "rows": rows, "checksums": list(self.checksums)}
+        return {**self._asdict(), "rows": rows, "digests": list(self.digests)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IteratorState:
         """A state from the result of `to_dict`."""
         try:
             rows = tuple(row and RowPosition(*row) for row in values["rows"])
-            # The previous version had no checksums.
-            checksums = tuple(values.get("checksums", ()))
-            changes = {"rows": rows, "checksums": checksums}
+            digests = tuple(values.get("digests", ()))
+            changes = {"rows": rows, "digests": digests}
             return cls(**{name: {**values, **changes}[name] for name in cls._fields})
         except (KeyError, TypeError) as error:
             raise InputError(
@@ -352,9 +345,7 @@ class IteratorState(NamedTuple):
         """The state for another number of workers, at the start of the current shard: it is read
         again, because the workers' shares of it differ."""
         rows = (None,) * self.batch_size
-        return self._replace(
-            worker=worker, n_workers=n_workers, sentence=0, rows=rows, checksums=()
-        )
+        return self._replace(worker=worker, n_workers=n_workers, sentence=0, rows=rows, digests=())
 
     def require_like(self, beginning: IteratorState) -> None:
         """Require the settings of a data set's initial state: others would give other batches."""

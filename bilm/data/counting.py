@@ -39,7 +39,7 @@ def count_words(
     A million different words take about 0.15 GB in each process.
 
     Args:
-        patterns: one glob or several: plain, .gz or .xz. Each file is counted once.
+        patterns: one glob or several: plain or compressed. Each file is counted once.
         jobs: number of processes. They are spawned, so with more than one, a program must run its
             main code under `if __name__ == "__main__":`.
         progress: called regularly with a `Stage` of the bytes read.

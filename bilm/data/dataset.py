@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _SORTED_AT_ONCE = 1 << 16
 
 
-def deciding_method(data: Any, *names: str) -> str:
+def reading_method(data: Any, *names: str) -> str:
     """The method to read a data set with: the first of `names` that it has.
 
     Raises:
@@ -56,7 +56,7 @@ class LMDataset:
 
     Args:
         filepattern: a glob; the files that it matches are the shards, read one at a time. One
-            sentence per line, words separated by white space, UTF-8, plain or .gz or .xz; empty
+            sentence per line, words separated by white space, UTF-8, plain or compressed; empty
             lines are skipped.
         vocab: a `Vocabulary`, or a `UnicodeCharsVocabulary` for characters.
         reverse: read the sentences backwards, from `</S>` to `<S>`.

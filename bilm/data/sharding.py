@@ -89,7 +89,7 @@ def shard_corpus(
     library).
 
     Args:
-        patterns: one glob or several; plain, .gz or .xz; read in the order of their names.
+        patterns: one glob or several; plain or compressed; read in the order of their names.
         out_dir: a folder without such files; created if missing.
         n_shards: number of training files; None derives it from `shard_bytes`, the approximate
             size of one, uncompressed.

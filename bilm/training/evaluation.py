@@ -16,7 +16,7 @@ import numpy as np
 from bilm.core.errors import InputError, integer, require
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
-from bilm.data import Batch, deciding_method, prefetch
+from bilm.data import Batch, prefetch, reading_method
 from bilm.files.checkpoints import load_variables
 from bilm.inference.feed import make_feed
 from bilm.inference.scorer import (
@@ -157,7 +157,7 @@ def _chunks_of_data(
     """The text in chunks of at most batch_size * unroll_steps tokens."""
     shape = (batch_size, options.unroll_steps)
     methods = ["iter_sentence_batches", "iter_distinct", "iter_batches"][carry_state:]
-    method = deciding_method(data, *methods)
+    method = reading_method(data, *methods)
     if method == "iter_sentence_batches":
         for batch in data.iter_sentence_batches(batch_size * options.unroll_steps):
             # A row longer than the budget is scored in several chunks.

@@ -24,7 +24,7 @@ from bilm.core.lstm import BatchSlice, Dropout, Mode, States
 from bilm.core.options import Options
 from bilm.core.softmax import Negatives
 from bilm.core.weight_names import WORD_ROWS, lstm_blocks
-from bilm.data import Batch, IteratorState, deciding_method, prefetch
+from bilm.data import Batch, IteratorState, prefetch, reading_method
 from bilm.inference.feed import make_feed
 from bilm.inference.scorer import Perplexity, exp_of_loss
 from bilm.intervals import Interval
@@ -484,7 +484,7 @@ class Trainer:
         """The inputs of the remaining steps, and the state of the data set after each."""
         data, shape, (state,) = self.data, self.feed_shape, self.state.iterator_state
         marks = self._sentence_marks()
-        if deciding_method(data, "iter_distinct", "iter_batches") == "iter_distinct":
+        if reading_method(data, "iter_distinct", "iter_batches") == "iter_distinct":
             batches = data.iter_distinct(*shape, **({} if state is None else {"state": state}))
         else:
             batches = data.iter_batches(*shape)

@@ -77,7 +77,7 @@ def dump_bilm_embeddings(
     Args:
         vocab_file: one word per line, with <S>, </S> and <UNK>. With character input it has no
             effect.
-        dataset_file: one sentence per line, words separated by white space; plain, .gz or .xz.
+        dataset_file: one sentence per line, words separated by white space; plain or compressed.
         options_file: options.json of the model.
         weight_file: its HDF5 weights.
         outfile: the HDF5 file to write. Dataset str(0-based line number): float32 (n_layers + 1,

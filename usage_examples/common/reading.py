@@ -38,7 +38,7 @@ def read_json_lines(
     """The objects of a file of JSON lines, each with its file and line for messages.
 
     Args:
-        path: UTF-8 (plain, .gz, .xz), one JSON object per line.
+        path: UTF-8 (plain or compressed), one JSON object per line.
         fields: required fields and their types.
     """
     for number, line in enumerate(read_lines(path), start=1):
