@@ -19,6 +19,7 @@ from bilm.analysis.semantic_change import (
     cluster_uses,
     distances,
     embedded_occurrences,
+    excess_interval,
     read_gold,
     read_targets,
     save_uses,
@@ -151,6 +152,16 @@ def test_pseudo_change_ranks_above_unchanged_words(elmo):
         moved = [by_word[word] for word in words if word.startswith("moved")]
         others = [by_word[word] for word in words if not word.startswith("moved")]
         assert area(moved, others) >= least
+
+
+def test_the_interval_of_the_excess_covers_other_samples():
+    """Of 100 samples of an unchanged word, about 95 have 0 in their interval."""
+    rng = np.random.default_rng(5)
+    draws = [rng.normal(size=(2, 30, 8)) + 1 for _ in range(100)]
+    found = [excess_interval(*draw, seed=k) for k, draw in enumerate(draws)]
+    assert 85 <= sum(low <= 0 <= high for low, high in found) <= 100
+    low, high = excess_interval(draws[0][0], draws[0][1] + np.eye(8)[0] * 9)
+    assert 0 < low < distances(draws[0][0], draws[0][1] + np.eye(8)[0] * 9)[2] < high
 
 
 @pytest.mark.parametrize(
@@ -330,6 +341,8 @@ def test_gold_files(tmp_path):
             read_gold(path)
     with pytest.raises(InputError, match="at least 3 of the measured words must have a gold score"):
         agreement(changes(a=0.1, b=0.2), {"a": 1, "b": 0})
+    with pytest.raises(InputError, match="must not all be equal"):
+        agreement(changes(a=0.1, b=0.2, c=0.3), dict.fromkeys("abc", 1))
 
 
 # The page
@@ -403,15 +416,17 @@ def test_the_subcommand(place, elmo, capsys):
     head, *rows = table("change.tsv")
     assert head == [
         "word", "occurrences_old", "occurrences_new", "excess", "PRT", "APD", "geometric_mean",
-        "JSD",
+        "JSD", "excess_low", "excess_high",
     ]  # fmt: skip
     lines = [Path(f"{name}.txt").read_text("utf-8").split("\n") for name in ("old", "new")]
     samples = [sample_targets(part, read_targets("targets.txt")) for part in lines]
     expected = measure_change(*(Occurrences.encoded(elmo, s) for s in samples), layer=1)
     assert [row[:3] for row in rows] == [[c.word, str(c.n_old), str(c.n_new)] for c in expected]
-    assert rows[-1] == ["rare", "1", "1", *["nan"] * 5]
+    assert rows[-1] == ["rare", "1", "1", *["nan"] * 7]
     for row, change in zip(rows[:-1], expected, strict=False):
-        numbers = [change.excess, change.prt, change.apd, change.geometric_mean, change.jsd]
+        numbers = [change.excess, change.prt, change.apd, change.geometric_mean, change.jsd,
+                   change.excess_low, change.excess_high]  # fmt: skip
+        assert change.excess_low <= change.excess <= change.excess_high
         assert list(map(float, row[3:])) == pytest.approx(numbers, rel=1e-4, abs=1e-6)
     assert "Not measured, with fewer than 3 occurrences in a corpus: rare" in printed.err
     said = printed.out.splitlines()
@@ -455,9 +470,21 @@ def test_the_subcommand_over_embedded_and_compressed_text(place, capsys):
         ({"old": "empty.txt"}, "empty.txt: at least one target word must occur in the text"),
         ({"more": ["--layer", "7"]}, "--layer"),
         ({"more": ["--gold", "targets.txt"]}, "line 1: must be a word, a tab and a finite number"),
+        ({"more": ["--gold", "two.txt"], "old": "empty.txt"}, "at least 3 of the measured words"),
+        ({"more": ["--gold", "rare.txt"]}, "at least 3 of the measured words"),
+        ({"more": ["--gold", "equal.txt"]}, "must not all be equal"),
     ],
 )
-def test_wrong_input(place, capsys, change, message):
+def test_wrong_input(place, capsys, monkeypatch, change, message):
+    Path("two.txt").write_text("bank\t0.9\nshore\t0.2\n", encoding="utf-8")
+    Path("rare.txt").write_text("bank\t0.9\nshore\t0.2\nrare\t0.5\n", encoding="utf-8")
+    Path("equal.txt").write_text("bank\t1\nshore\t1\ntree\t1\n", encoding="utf-8")
+    if message is not None and "--layer" not in message:  # found before the work
+
+        def load(self):
+            raise AssertionError("the model is loaded")
+
+        monkeypatch.setattr("bilm.use.elmo.Pretrained.load", load)
     more = change.pop("more", [])
     if message is None:
         assert main(command(*place, *more, **change)) == 0

@@ -90,8 +90,9 @@ def test_agreement_with_gold_by_hand():
     assert one.spearman == pytest.approx(13.5 / np.sqrt(17.5 * 13.5))
     assert (static.n, static.accuracy) == (5, 1.0)
     zero, one, _ = agreement_with_gold(found, gold)
-    # Even pairs 0.9 T, 0.2 F, 0.7 T; odd pairs 0.8 T, 0.1 F, 0.6 F: thresholds 0.45 and 0.7.
-    assert one.accuracy == pytest.approx(4 / 6)
+    # Even pairs 0.9 T, 0.2 F, 0.7 T; odd pairs 0.8 T, 0.1 F, 0.6 F: thresholds 0.45 and 0.7, so
+    # one pair is a tie, which counts half.
+    assert one.accuracy == pytest.approx(4.5 / 6) and one.ties == 1
     assert one.threshold == pytest.approx(0.65)
     graded = np.array([3.0, 2.5, 1, 0, 2, 1.5])
     _, one, _ = agreement_with_gold(found, graded)
@@ -193,6 +194,29 @@ def test_pairs_that_cannot_be_read(line, message, tmp_path):
     path.write_text(f"{line}\n", "utf-8")
     with pytest.raises(InputError, match=message):
         read_word_pairs(path)
+
+
+def test_positions_must_be_those_of_the_word(tmp_path):
+    """With 1-based positions, *cards* would be compared with *was*."""
+    path = tmp_path / "pairs.txt"
+    path.write_text("card\tN\t2-3\tHis cards was new\tI have a card .\n", "utf-8")
+    with pytest.raises(InputError, match=r"line 1: positions must be 0-based.*'was'.*'card'"):
+        read_word_pairs(path)
+    path.write_text("be\tV\t1-1\tit was\tthey are\nbe\tV\t1-1\tI am\tto be\n" * 2, "utf-8")
+    with pytest.raises(InputError, match="6 of 8 tokens"):
+        read_word_pairs(path)
+
+
+def test_ties_and_training_pairs_without_a_vector():
+    values = np.array([0.1, np.nan, 0.3, 0.5, np.nan])
+    assert best_threshold(values, np.array([0.0, 0, 1, 1, 1])) == pytest.approx(0.2)
+    with pytest.raises(InputError, match="pairs with a cosine"):
+        best_threshold(np.array([np.nan]), np.array([1.0]))
+    found = {"static": np.array([0.5, 0.5, 0.9, 0.1]), "layer 0": np.ones(4)}
+    gold = np.array([1.0, 0, 1, 0])
+    static, zero = agreement_with_gold(found, gold, {"static": 0.5, "layer 0": 0.9})
+    assert (static.accuracy, static.ties) == (0.75, 2)  # two answers, and two halves
+    assert (zero.accuracy, zero.ties) == (0.5, 4)
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,16 @@ def test_a_query_keeps_to_the_case_of_its_word(place, capsys):
     assert [query["occurrences"] for query in found] == [5, 5]
 
 
+def test_letters_that_the_model_never_saw(place, capsys):
+    Path("armenian.txt").write_text("Ես տեսնում եմ տուն cat\n" * 3, encoding="utf-8")
+    arguments = ["neighbours", "a [cat]", "--model", "bare", "--text"]
+    warning = "Warning: 80% of the words of the text have letters that the model never saw"
+    assert warning in run(capsys, *arguments, "armenian.txt").err
+    assert "Warning" not in run(capsys, *arguments, "text.txt").err
+    known = ["compare", "տուն [cat]", "Ես [cat] եմ", "--model", "bare"]
+    assert "never saw" in run(capsys, *known).err
+
+
 # bilm senses
 
 

@@ -113,7 +113,6 @@ def test_binary_files_are_read(tmp_path):
         (f"1 {'9' * 5000}\na 1 2\n", "line 1: must be a word and 1 numbers"),
         ("3 2\na 1 2\n", "must have 3 words, as in its first line, got 1."),
         ("", "must have a vector for at least one word"),
-        (b"a 1 2\n\xff 1 2\n", "line 2: not UTF-8"),
     ],
 )
 def test_wrong_files_are_refused(tmp_path, content, message):
@@ -283,6 +282,33 @@ def test_the_verb_takes_vectors_of_a_model(tmp_path, method):
 )
 def test_flags_that_do_not_go_together(arguments, message, capsys):
     assert message in usage_error(["static", *arguments], capsys)
+
+
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_a_word_that_was_cut_between_bytes_is_skipped(tmp_path, caplog, is_binary):
+    path = tmp_path / ("cut.bin" if is_binary else "cut.txt")
+    rows = {b"bank": [1, 2], "größe".encode()[:3]: [3, 4], "größe".encode(): [5, 6]}
+    content = b"3 2\n"
+    for word, row in rows.items():
+        numbers = " ".join(map(str, row)).encode() + b"\n"
+        content += word + b" " + (np.array(row, "<f4").tobytes() if is_binary else numbers)
+    path.write_bytes(content)
+    found = StaticVectors.load(path)
+    assert found.words == ["bank", "größe"] and found.vectors.tolist() == [[1, 2], [5, 6]]
+    assert "1 words are not UTF-8" in caplog.text
+
+
+@pytest.mark.slow
+def test_questions_on_rare_words_count(tmp_path):
+    """gensim by default skips words beyond the 300,000 most frequent ones."""
+    vectors = np.random.default_rng(0).normal(size=(300_010, 4)).astype(np.float32)
+    vectors[-1] = vectors[-2] - vectors[-4] + vectors[-3]
+    words = [f"w{k}" for k in range(len(vectors))]
+    static = StaticVectors(words, vectors)
+    a, b, c, d = words[-4], words[-2], words[-3], words[-1]
+    assert static.analogy(a, b, c, 1)[0][1] == d
+    questions = written(tmp_path, f": rare\n{a} {b} {c} {d}\n", "questions.txt")
+    assert answer_analogies(static, questions)[-1][1:] == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _NEARLY = 0.9  # fewer clusters are preferred at this proportion of the highest 
 _COMPONENTS = 10
 _MIN_SIZE = 5  # mean occurrences per cluster
 # Gaussian clouds that clusters are compared with, and the number of points of each, at most.
-_CLOUDS = 4
+_CLOUDS = 3
 _CLOUD_SIZE = 200
 _DEVIATIONS = 3.0  # by which a silhouette must exceed those of the clouds
 _STARTS = 5  # k-means runs; the best one is kept
@@ -111,6 +111,14 @@ def cluster_occurrences(
     require_at_least(1, max_clusters=max_clusters, n_clusters=n_clusters)
     if not len(occurrences):
         raise InputError("occurrences must not be empty.")
+    # For so little data, several threads are slower.
+    with import_extra("threadpoolctl", _PURPOSE).threadpool_limits(1):
+        return _clustered(occurrences, layer, n_clusters, max_clusters, seed)
+
+
+def _clustered(
+    occurrences: Occurrences, layer: Layer, n_clusters: int | None, max_clusters: int, seed: int
+) -> Clusters:
     points = principal_components(occurrences.directions(layer), _COMPONENTS)[0]
     # Equal vectors, as in layer 0, differ in their last digits.
     n_different = len(np.unique(points.round(3), axis=0))
@@ -319,8 +327,5 @@ def principal_components(vectors: np.ndarray, n: int) -> tuple[np.ndarray, np.nd
 def _k_means(points: np.ndarray, k: int, seed: int) -> np.ndarray:
     """The cluster of each row, 0 the largest: int64 (n,)."""
     cluster = import_extra("sklearn.cluster", _PURPOSE)
-    threads = import_extra("threadpoolctl", _PURPOSE)
-    # For so little data, several threads are slower.
-    with threads.threadpool_limits(1):
-        found = cluster.KMeans(k, n_init=_STARTS, random_state=seed).fit_predict(points)
+    found = cluster.KMeans(k, n_init=_STARTS, random_state=seed).fit_predict(points)
     return np.argsort(np.argsort(-np.bincount(found), kind="stable"))[found]

@@ -8,6 +8,7 @@ import itertools
 import random
 import re
 import sysconfig
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +23,8 @@ from bilm.files.writing import atomic_write
 from bilm.progress import ShowStage, quiet
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from bilm.use.elmo import ELMo
 
 Tokens = list[str]
@@ -33,10 +36,11 @@ PACKAGES = ("numpy", "keras", "tensorflow")
 _SKIPPED_FOLDERS = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test")
 )
-_CANDIDATES = 300  # words that are tried
+_CANDIDATES = 150  # words that are tried
 _OCCURRENCES = 150  # of each word
 _LEAST = 40  # occurrences of a word that is shown
 _LEAST_PROPORTION = 0.2  # of the smaller cluster
+_MOST_FIXED = 0.5  # proportion of a cluster in one fixed phrase, such as "for example"
 _SENTENCES_PER_DOCUMENT = 100  # of the user's text
 _LOOKED_AT = 1000  # lines of a text that determine its tokenizer
 
@@ -178,7 +182,8 @@ def clearest_words(
 ) -> list[str]:
     """The lower-case words with the highest silhouettes for two clusters, the clearest first.
 
-    `progress` is called with a `Stage` of occurrences.
+    A word is skipped if one neighbour makes up most of a cluster, as in "for example". `progress`
+    is called with a `Stage` of occurrences.
     """
     candidates = ordinary_words(sentences, _CANDIDATES)
     if not candidates:
@@ -191,6 +196,16 @@ def clearest_words(
         own = occurrences.select(occurrences.of(word, match_case=True))
         clusters = cluster_occurrences(own, max_clusters=2)
         smaller = min(clusters.sizes) if len(clusters) == 2 else 0
-        if len(own) >= _LEAST and smaller >= _LEAST_PROPORTION * len(own):
+        is_large = len(own) >= _LEAST and smaller >= _LEAST_PROPORTION * len(own)
+        if is_large and not any(_is_fixed(own, clusters.members(k)) for k in range(2)):
             found.append((-clusters.silhouettes[2], word))
     return [word for _, word in sorted(found)[:n]]
+
+
+def _is_fixed(occurrences: Occurrences, cluster: np.ndarray) -> bool:
+    """Whether most occurrences of a cluster have the same word before or after them."""
+    sides = [occurrences.sides(int(k), 1) for k in cluster]
+    for words in zip(*sides, strict=True):
+        if max(Counter(words).values()) > _MOST_FIXED * len(cluster):
+            return True
+    return False

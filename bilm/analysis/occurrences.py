@@ -23,6 +23,7 @@ import numpy as np
 
 from bilm.core.errors import SENTENCES, WORDS, InputError, integer, require
 from bilm.data.sentences import parse_query, read_stream
+from bilm.files.identity import require_same_model
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import Outputs, atomic_write
 from bilm.inference.layers import layer_number
@@ -530,13 +531,14 @@ class Occurrences(WordsInSentences):
 
 def require_one_model(one: Occurrences, other: Occurrences) -> None:
     """Require vectors of one model: of one fingerprint where both are known, and of one size."""
-    rule = "both texts must have vectors of one model"
     models = [text.about.get("model") for text in (one, other)]
-    if None not in models and models[0] != models[1]:
-        raise InputError(f"{rule}, got those of two models.")
+    require_same_model("the vectors of one text", models[0], "those of the other", models[1])
     shapes = [text.vectors.shape[1:] for text in (one, other)]
     if shapes[0][1] != shapes[1][1]:
-        raise InputError(f"{rule}, got (layers, dim) {shapes[0]} and {shapes[1]}.")
+        raise InputError(
+            f"both texts must have vectors of one model, got (layers, dim) {shapes[0]} and "
+            f"{shapes[1]}."
+        )
 
 
 def require_one_kind(one: Occurrences, other: Occurrences) -> None:

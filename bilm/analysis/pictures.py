@@ -41,6 +41,10 @@ _TOKENS = 40  # shown on each side of the word
 _EXTENT = 1000  # page coordinates are integers from 0 to this
 _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces and control characters
 _PURPOSE = "A picture of occurrences"
+_NAMES = (
+    " A cluster's name is its most typical words: those that the model would put in its place, or "
+    "if it cannot predict words, those that stand nearby more often than in other clusters."
+)
 
 
 class Kinds(NamedTuple):
@@ -236,7 +240,7 @@ def _fitted(points: np.ndarray) -> np.ndarray:
 def _page_data(occurrences: Occurrences, projection: Projection, kinds: Kinds) -> dict[str, Any]:
     clusters = kinds.clusters
     return {
-        "about": _about(occurrences, projection),
+        "about": _about(occurrences, projection) + _NAMES * (kinds.what == "cluster"),
         "what": f"{kinds.what}s",
         "kinds": [
             {

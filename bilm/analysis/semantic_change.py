@@ -37,6 +37,7 @@ from bilm.progress import ShowStage, Stage, quiet
 OLD, NEW = "old", "new"
 _TAG = re.compile(r"(.+)_([^_]+)")  # attack_nn
 _RESAMPLES = 1000
+_INTERVAL = ("excess_low", "excess_high")
 
 
 class Change(NamedTuple):
@@ -54,6 +55,8 @@ class Change(NamedTuple):
     apd: float = np.nan  # mean cosine distance of all pairs of an old and a new occurrence
     jsd: float = np.nan  # Jensen-Shannon divergence in nats over clusters of all occurrences
     excess: float = np.nan  # `apd` minus the mean cosine distance within a corpus
+    excess_low: float = np.nan  # its 95 % bootstrap interval over occurrences
+    excess_high: float = np.nan
 
     @property
     def is_measured(self) -> bool:
@@ -220,7 +223,8 @@ def measure_change(
         if min(change.n_old, change.n_new) >= min_occurrences:
             prt, apd, excess = distances(own[0].layer(layer), own[1].layer(layer))
             jsd = cluster_uses(own[0], own[1], layer, seed).jsd
-            change = change._replace(prt=prt, apd=apd, jsd=jsd, excess=excess)
+            interval = excess_interval(own[0].layer(layer), own[1].layer(layer), seed)
+            change = Change(*change[:3], prt, apd, jsd, excess, *interval)
         changes.append(change)
         progress(Stage("comparing", done, len(chosen), "words"))
     return sorted(changes, key=lambda c: (not c.is_measured, -np.nan_to_num(c.excess), c.word))
@@ -241,6 +245,25 @@ def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float, float]:
     return 1 / cosine if cosine > 0 else np.inf, apd, apd - sum(within) / 2
 
 
+def excess_interval(old: np.ndarray, new: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """The 95 % bootstrap interval of `excess` over the occurrences: vectors (n, dim), (m, dim).
+
+    Pairs of an occurrence with itself, drawn twice, do not count.
+    """
+    rng = np.random.default_rng(seed)
+    sums, within = [], []
+    for vectors in (old, new):
+        units, n = unit(vectors.astype(np.float32)), len(vectors)
+        counts = rng.multinomial(n, np.full(n, 1 / n), _RESAMPLES).astype(np.float32)
+        sums.append(counts @ units / n)  # (resamples, dim)
+        squares = np.square(counts).sum(axis=1)
+        pairs = np.maximum(n * n - squares, 1e-9)
+        within.append(1 - (n * n * np.square(sums[-1]).sum(axis=1) - squares) / pairs)
+    excess = 1 - (sums[0] * sums[1]).sum(axis=1) - (within[0] + within[1]) / 2
+    low, high = np.percentile(excess, [2.5, 97.5])
+    return float(low), float(high)
+
+
 def uses_of(occurrences: Occurrences) -> dict[str, np.ndarray]:
     """The indices of each target's occurrences, by label."""
     if occurrences.labels is None:
@@ -249,11 +272,13 @@ def uses_of(occurrences: Occurrences) -> dict[str, np.ndarray]:
 
 
 def write_table(path: PathLike, changes: Sequence[Change]) -> None:
-    """Write a row of `MEASURES` for each word, separated by tabs."""
+    """Write a row for each word, separated by tabs: `MEASURES`, and the interval of `excess`."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write("\t".join(["word", "occurrences_old", "occurrences_new", *MEASURES]) + "\n")
+        head = ["word", "occurrences_old", "occurrences_new", *MEASURES, *_INTERVAL]
+        file.write("\t".join(head) + "\n")
         for change in changes:
-            numbers = [f"{measure(change):.8g}" for measure in MEASURES.values()]
+            values = [*(measure(change) for measure in MEASURES.values()), *change[-2:]]
+            numbers = [f"{value:.8g}" for value in values]
             file.write("\t".join([change.word, *map(str, change[1:3]), *numbers]) + "\n")
 
 
@@ -336,21 +361,33 @@ def read_gold(path: PathLike) -> dict[str, float]:
     return gold
 
 
+def gold_scores(words: Iterable[str], gold: Mapping[str, float]) -> dict[str, float]:
+    """The gold scores of words, in which `bank+banks` may be listed as `bank`.
+
+    Raises:
+        InputError: fewer than three words have a score, or all scores are equal.
+    """
+    listed = {word: gold.get(word, gold.get(forms_of(word)[0])) for word in words}
+    scores = {word: score for word, score in listed.items() if score is not None}
+    if len(scores) < 3:
+        raise InputError(
+            f"gold: at least 3 of the measured words must have a gold score, got {len(scores)}."
+        )
+    if len(set(scores.values())) == 1:
+        raise InputError("gold: the scores of the measured words must not all be equal.")
+    return scores
+
+
 def agreement(
     changes: Sequence[Change], gold: Mapping[str, float], *, seed: int = 0
 ) -> list[Agreement]:
-    """How well each measure agrees with gold scores, in which `bank+banks` may be listed as `bank`.
+    """How well each measure agrees with gold scores that rise with change; see `gold_scores`.
 
     `seed` is the random seed of the bootstrap.
     """
     stats = import_extra("scipy.stats", "Comparing with gold scores")
-    measured = [change for change in changes if change.is_measured]
-    golds = [gold.get(change.word, gold.get(forms_of(change.word)[0])) for change in measured]
-    known = [(c, score) for c, score in zip(measured, golds, strict=True) if score is not None]
-    if len(known) < 3:
-        raise InputError(
-            f"gold: at least 3 of the measured words must have a gold score, got {len(known)}."
-        )
+    by_word = gold_scores((change.word for change in changes if change.is_measured), gold)
+    known = [(change, by_word[change.word]) for change in changes if change.word in by_word]
     scores = np.array([score for _, score in known])
     is_binary = set(scores.tolist()) == {0.0, 1.0}
     rng = np.random.default_rng(seed)

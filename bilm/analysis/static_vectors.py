@@ -20,7 +20,7 @@ import numpy as np
 from bilm.analysis.occurrences import Sentence
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.extras import import_extra
-from bilm.files.reading import PathLike, read_lines, require_file
+from bilm.files.reading import PathLike, decompressed, require_file, warn_once
 from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
@@ -122,15 +122,21 @@ class StaticVectors:
         """Read vectors of word2vec, GloVe or fastText: text, may be compressed, or .bin (.bin.gz).
 
         `keep` are the words to keep, also in lower case; `max_words` reads only the first words. If
-        a word is repeated, its first vector wins.
+        a word is repeated, its first vector wins. Words that are not UTF-8, as in some published
+        files, are skipped with a warning.
         """
         path = require_file(path, "file of static vectors")
         wanted = None if keep is None else {*keep, *map(str.lower, keep)}
         rows: dict[str, np.ndarray] = {}
         read = _read_binary if path.endswith(_BINARY) else _read_text
+        n_cut = 0
         for word, vector in read(path, max_words):
-            if wanted is None or word in wanted:
+            if not _is_utf8(word):
+                n_cut += 1
+            elif wanted is None or word in wanted:
                 rows.setdefault(word, vector)
+        if n_cut:
+            warn_once(f"{path}: {n_cut:,} words are not UTF-8 and skipped.")
         if not rows:
             which = "" if keep is None else " of the given words; is it another language"
             raise InputError(f"{path}: must have a vector for at least one word{which}.")
@@ -144,16 +150,30 @@ class StaticVectors:
 def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
     keyed = import_extra("gensim.models", "Reading binary static vectors").KeyedVectors
     try:
-        found = keyed.load_word2vec_format(path, binary=True, limit=max_words)
+        found = keyed.load_word2vec_format(
+            path, binary=True, limit=max_words, unicode_errors="surrogateescape"
+        )
     except (ValueError, EOFError) as error:
         raise InputError(f"{path}: must be word2vec's text or binary form: {error}.") from error
     yield from zip(found.index_to_key, found.vectors, strict=True)
 
 
+def _is_utf8(word: str) -> bool:
+    """Whether a word decoded with "surrogateescape" was UTF-8."""
+    return word.isascii() or not any("\udc80" <= character <= "\udcff" for character in word)
+
+
+def _lines(path: str) -> Iterator[str]:
+    """The lines of a text, which need not be UTF-8: gensim cuts long words between bytes."""
+    with open(path, "rb") as stream:
+        for line in decompressed(stream):
+            yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+
+
 def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
     """A text file; gensim fails for GloVe's words with spaces, and keeps all words in memory."""
     dim, expected, n_read = 0, None, 0
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         fields = line.rstrip().split(" ")
         if number == 1 and _HEAD.fullmatch(line.rstrip()):
             expected, dim = map(int, fields)
@@ -264,7 +284,9 @@ def answer_analogies(vectors: StaticVectors, path: PathLike) -> list[AnalogyScor
     """Answer a file of questions with gensim: `a b c d` per line, sections begin with `: NAME`."""
     path = require_file(path, "file of questions")
     try:
-        _, sections = vectors.keyed_vectors.evaluate_word_analogies(os.fspath(path))
+        _, sections = vectors.keyed_vectors.evaluate_word_analogies(
+            os.fspath(path), restrict_vocab=len(vectors)
+        )
     except ZeroDivisionError:  # gensim divides by the number of questions
         sections = []
     except ValueError as error:

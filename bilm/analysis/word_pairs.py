@@ -35,9 +35,10 @@ class LayerResult(NamedTuple):
 
     name: str
     n: int  # pairs with a cosine; words may be missing from a static model
-    accuracy: float | None  # proportion of correct answers
+    accuracy: float | None  # proportion of correct answers; a tie is half an answer
     threshold: float | None  # cosines above it count as one meaning
     spearman: float  # nan if all cosines are equal
+    ties: int  # pairs whose cosine equals the threshold, or each other's if all cosines are equal
 
 
 def pairs_of_queries(queries: Sequence[str]) -> Sample:
@@ -49,14 +50,17 @@ def pairs_of_queries(queries: Sequence[str]) -> Sample:
 def read_word_pairs(path: PathLike) -> Sample:
     """Read pairs in WiC's form: word, part of speech, positions, and two sentences, by tabs.
 
-    Positions are 0-based, as in 2-5 for the two sentences; tokens are separated by spaces.
+    Positions are 0-based, as in 2-5 for the two sentences; tokens are separated by spaces. The
+    tokens there must look like forms of the word: the two begin alike in at least half of the
+    sentences, and no token is unlike a word with which the token before it begins alike.
     """
     words: list[tuple[tuple[str, ...], int]] = []
+    n_unlike = 0
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         try:
-            _, _, positions, *texts = line.split("\t")
+            word, _, positions, *texts = line.split("\t")
             numbers = list(map(int, positions.split("-")))
             pair = [(tuple(text.split()), k) for text, k in zip(texts, numbers, strict=True)]
             is_right = len(pair) == 2 and all(0 <= k < len(tokens) for tokens, k in pair)
@@ -67,10 +71,31 @@ def read_word_pairs(path: PathLike) -> Sample:
                 f"{path}, line {number}: must be a word, its part of speech, positions such as "
                 "2-5, and two sentences with tokens there, separated by tabs."
             )
+        for tokens, k in pair:
+            if not _begin_alike(word, tokens[k]):
+                n_unlike += 1
+                if k and _begin_alike(word, tokens[k - 1]):
+                    raise InputError(
+                        f"{path}, line {number}: positions must be 0-based, got {k}, which is "
+                        f"{tokens[k]!r}, for a form of {word!r}."
+                    )
         words += pair
     if not words:
         raise InputError(f"{path}: there must be at least one pair.")
+    if n_unlike > len(words) / 2:
+        raise InputError(
+            f"{path}: positions must be those of the word in the first column, got "
+            f"{n_unlike:,} of {len(words):,} tokens that begin unlike it."
+        )
     return _sample(words)
+
+
+def _begin_alike(word: str, token: str) -> bool:
+    """Whether a token may be a form of a word: their first two letters, or first characters of
+    which one is not of the Latin alphabet, are the same."""
+    word, token = word.strip().lower(), token.lower()
+    n = 2 if word.isascii() and token.isascii() else 1
+    return word[:n] == token[:n]
 
 
 def _sample(words: Sequence[tuple[tuple[str, ...], int]]) -> Sample:
@@ -131,16 +156,21 @@ def _cosines(vectors: np.ndarray) -> np.ndarray:
 
 def best_threshold(values: np.ndarray, answers: np.ndarray) -> float:
     """The threshold that separates the answers 1 (above) and 0 best: a number between two
-    neighbouring cosines, or just beyond the lowest or highest."""
+    neighbouring cosines, or just beyond the lowest or highest. Pairs without a cosine (nan) are
+    skipped."""
+    has_cosine = np.isfinite(values)
+    values, answers = values[has_cosine], answers[has_cosine]
+    if not len(values):
+        raise InputError("a threshold needs pairs with a cosine, got none.")
     distinct = np.unique(values)
-    bounds = [distinct[:1] - 1e-6, (distinct[1:] + distinct[:-1]) / 2, distinct[-1:]]
+    bounds = [distinct[:1] - 1e-6, (distinct[1:] + distinct[:-1]) / 2, distinct[-1:] + 1e-6]
     thresholds = np.concatenate(bounds)
     below = [np.searchsorted(np.sort(values[answers == k]), thresholds, "right") for k in (0, 1)]
     return float(thresholds[np.argmax(below[0] - below[1])])
 
 
 def agreement_with_gold(
-    found: Mapping[str, np.ndarray],
+    cosines_by_layer: Mapping[str, np.ndarray],
     gold: np.ndarray,
     thresholds: Mapping[str, float] | None = None,
 ) -> list[LayerResult]:
@@ -152,12 +182,13 @@ def agreement_with_gold(
     """
     stats = import_extra("scipy.stats", "Comparing with gold answers")
     results = []
-    for name, values in found.items():
+    for name, values in cosines_by_layer.items():
         known = np.isfinite(values)
         values, answers = values[known], gold[known]
         if len(values) < 4:
             raise InputError(f"{name}: at least 4 pairs must have a cosine, got {len(values)}.")
         accuracy = threshold = None
+        ties = len(values) if np.ptp(values) == 0 else 0
         if is_binary(gold):
             if thresholds is None:
                 threshold = best_threshold(values, answers)
@@ -167,9 +198,12 @@ def agreement_with_gold(
             else:
                 threshold = thresholds[name]
                 bounds = np.full(len(values), threshold)
-            accuracy = float(((values > bounds) == answers).mean())
+            is_tie = values == bounds
+            ties = ties or int(is_tie.sum())
+            is_right = np.where(is_tie, 0.5, (values > bounds) == answers)
+            accuracy = float(is_right.mean())
         spearman = np.nan
         if np.ptp(values) > 0 and np.ptp(answers) > 0:
             spearman = float(stats.spearmanr(values, answers).statistic)
-        results.append(LayerResult(name, len(values), accuracy, threshold, spearman))
+        results.append(LayerResult(name, len(values), accuracy, threshold, spearman, ties))
     return results

@@ -69,9 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--page_words N": "words on the page (default: 20)",
             "--substitutes_from FOLDER": "language model whose substitutes name the clusters "
             "(default: --model, if it has its softmax)",
-            "--gold FILE": "gold scores, one line per word: word, tab, score. Prints Spearman's "
-            "correlation with each measure, or for scores of 0 and 1 accuracy and AUC, with "
-            "95 %% bootstrap intervals",
+            "--gold FILE": "gold scores, one line per word: word, tab, score. They must rise with "
+            "change; those of relatedness (DURel) fall. Prints Spearman's correlation with each "
+            "measure, or for scores of 0 and 1 accuracy and AUC, with 95 %% bootstrap intervals",
             "--save_uses FOLDER": "write the vectors of the occurrences to old.npz and new.npz "
             "there, for the programs of semeval2020: {word: matrix (occurrences, dim)}",
             **flags.FORCE,
@@ -101,9 +101,17 @@ def run(args: argparse.Namespace) -> int:
     import_extra("sklearn.cluster", "bilm change")
     targets = change.read_targets(args.targets)
     gold = None if args.gold is None else change.read_gold(args.gold)
-    predictor = word_command.load_substitutes_model(args) if args.page is not None else None
+    if gold is not None:
+        change.gold_scores(targets, gold)
     with ProgressDisplay() as display:
-        old, new = _occurrences(args, targets, display)
+        samples = _samples(args, targets, display)
+        counts = [sample.counts for sample in samples]
+        if gold is not None:
+            least = args.min_occurrences
+            measured = [t for t in targets if min(own.get(t, 0) for own in counts) >= least]
+            change.gold_scores(measured, gold)
+        predictor = word_command.load_substitutes_model(args) if args.page is not None else None
+        old, new = _occurrences(args, samples, display)
         settings = flags.given(args, "min_occurrences", "seed")
         found = change.measure_change(old, new, targets, **settings, progress=display.show)
     rare = [c.word for c in found if min(c.n_old, c.n_new) < args.min_occurrences]
@@ -137,15 +145,15 @@ def run(args: argparse.Namespace) -> int:
                 f"{line.statistic:<10}{line.measure:<15}{line.value:6.3f}  95 % interval "
                 f"{line.low:.3f} to {line.high:.3f}  {line.n} words"
             )
+            if line.measure == "excess" and line.statistic == "Spearman" and line.high < 0:
+                note("Gold scores must rise with change; do these fall, as scores of relatedness?")
     return 0
 
 
-def _occurrences(
+def _samples(
     args: argparse.Namespace, targets: Sequence[str], display: ProgressDisplay
-) -> Iterator[analysis.Occurrences]:
-    """The occurrences in both corpora, with the vectors of the chosen layer."""
-    from bilm.analysis.semantic_change import embedded_occurrences
-
+) -> list[analysis.Sample]:
+    """The occurrences in both corpora."""
     samples = []
     settings = flags.given(args, "max_occurrences", "seed", "match_case", "lemma_pos")
     for pattern in (args.old, args.new):
@@ -154,10 +162,20 @@ def _occurrences(
             samples.append(analysis.sample_targets(sentences, targets, **settings))
         except InputError as error:
             raise InputError(f"{pattern}: {error}") from None
+    return samples
+
+
+def _occurrences(
+    args: argparse.Namespace, samples: Sequence[analysis.Sample], display: ProgressDisplay
+) -> Iterator[analysis.Occurrences]:
+    """The occurrences in both corpora, with the vectors of the chosen layer."""
+    from bilm.analysis.semantic_change import embedded_occurrences
+
     layer = "top" if args.layer is None else args.layer
     if args.old_vectors is None:
         elmo = text_command.load_elmo(args)
         for name, sample in zip(_CORPORA, samples, strict=True):
+            text_command.warn_of_unseen(args, sample.sentences, getattr(args, name))
             yield word_command.encode(elmo, sample, display, f"encoding {name}", layer=layer)
         return
     for path, sample in zip((args.old_vectors, args.new_vectors), samples, strict=True):

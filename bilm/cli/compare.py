@@ -9,10 +9,11 @@ sentence: there, a word always has the cosine 1 with itself.
       --model elmo --static vectors.txt
 
 --pairs reads pairs in the form of WiC: word, part of speech, positions (as in 2-5, 0-based) and two
-sentences, separated by tabs. --gold has one answer per line, T (the same meaning) or F, or a
-number. It prints, for each layer, the accuracy of "the meaning is the same if the cosine is above
-a threshold", and Spearman's correlation of the cosines with the answers. The threshold is the best
-one for --train_pairs; without them, each half of the pairs gets the best one for the other half.
+sentences, separated by tabs; the tokens there must begin like the word. --gold has one answer per
+line, T (the same meaning) or F, or a number. It prints, for each layer, the accuracy of "the
+meaning is the same if the cosine is above a threshold", and Spearman's correlation of the cosines
+with the answers. The threshold is the best one for --train_pairs; without them, each half of the
+pairs gets the best one for the other half.
 
   bilm compare --pairs dev.data.txt --gold dev.gold.txt --model elmo \\
       --train_pairs train.data.txt --train_gold train.gold.txt
@@ -30,7 +31,7 @@ from bilm import analysis
 from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
-from bilm.terminal import note, show, table
+from bilm.terminal import count, note, show, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
         pairs = word_pairs.pairs_of_queries(args.query)
     else:
         pairs = word_pairs.read_word_pairs(args.pairs)
-    static = None if args.static is None else analysis.StaticVectors.load(args.static)
     if args.gold is not None:
-        return _run_gold(args, pairs, static)
-    found = _cosines(text_command.load_elmo(args), pairs, static)
+        return _run_gold(args, pairs)
+    static = _static(args, pairs)
+    found = _cosines(args, text_command.load_elmo(args), pairs, static)
     rows = zip(*found.values(), strict=True)
     words = [pairs.word(k) for k in range(len(pairs))]
     if args.format == "json":
@@ -110,18 +111,27 @@ def _check_flags(args: argparse.Namespace) -> None:
             flags.usage_error(args, f"--{flag} requires --{partner}")
 
 
+def _static(args: argparse.Namespace, *texts: analysis.Sample) -> analysis.StaticVectors | None:
+    if args.static is None:
+        return None
+    words = {text.word(k) for text in texts for k in range(len(text))}
+    return analysis.StaticVectors.load(args.static, keep=words)
+
+
 def _cosines(
-    elmo: ELMo, pairs: analysis.Sample, static: analysis.StaticVectors | None
+    args: argparse.Namespace,
+    elmo: ELMo,
+    pairs: analysis.Sample,
+    static: analysis.StaticVectors | None,
 ) -> dict[str, np.ndarray]:
     from bilm.analysis.word_pairs import cosines
 
+    text_command.warn_of_unseen(args, pairs.sentences, "the sentences")
     with ProgressDisplay() as display:
         return cosines(elmo, pairs, static, display.show)
 
 
-def _run_gold(
-    args: argparse.Namespace, pairs: analysis.Sample, static: analysis.StaticVectors | None
-) -> int:
+def _run_gold(args: argparse.Namespace, pairs: analysis.Sample) -> int:
     from bilm.analysis import word_pairs
 
     gold = word_pairs.read_answers(args.gold, len(pairs) // 2)
@@ -131,12 +141,13 @@ def _run_gold(
         for path, answers in ((args.gold, gold), (args.train_gold, training_gold)):
             if not word_pairs.is_binary(answers):
                 raise InputError(f"{path}: answers must be T or F for a threshold.")
+    static = _static(args, pairs, *filter(None, [training]))
     elmo = text_command.load_elmo(args)
     thresholds = None
     if training is not None:
-        known = _cosines(elmo, training, static).items()
-        thresholds = {name: word_pairs.best_threshold(own, training_gold) for name, own in known}
-    results = word_pairs.agreement_with_gold(_cosines(elmo, pairs, static), gold, thresholds)
+        cosines = _cosines(args, elmo, training, static).items()
+        thresholds = {name: word_pairs.best_threshold(own, training_gold) for name, own in cosines}
+    results = word_pairs.agreement_with_gold(_cosines(args, elmo, pairs, static), gold, thresholds)
     if args.format == "json":
         for result in results:
             print(json.dumps(result._asdict() | {"spearman": _finite(result.spearman)}))
@@ -149,6 +160,10 @@ def _run_gold(
             row += [f"{100 * result.accuracy:.1f} %", f"{result.threshold:.3f}"]
         rows.append([*row, _shown(result.spearman)])
     show(table(rows))
+    for result in results:
+        if result.ties:
+            where = "all cosines are equal" if result.ties == result.n else "at the threshold"
+            note(f"{result.name}: {count(result.ties, 'tie')}, {where}.")
     if is_binary:
         note(f"{100 * gold.mean():.1f} % of the pairs have the answer T.")
         if thresholds is None:

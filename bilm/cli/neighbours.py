@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.analysis.contexts import in_context, terminal_width
@@ -26,9 +25,6 @@ from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 from bilm.terminal import count, note, show
-
-if TYPE_CHECKING:
-    from bilm.use.elmo import ELMo
 
 _STATIC_WORDS = 10
 
@@ -57,10 +53,13 @@ def run(args: argparse.Namespace) -> int:
     from bilm.analysis.occurrences import forms_of, parse_target
 
     asked = {query: parse_target(query)[2] for query in args.query}
-    word_command.check_files(args)
+    flags.model_source(args)
+    uses = _uses(args, word_command.distinct(args, asked.values()))
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
     elmo = text_command.load_elmo(args)
-    occurrences = _occurrences(args, word_command.distinct(args, asked.values()), elmo)
+    occurrences = word_command.with_vectors(args, uses, elmo)
+    if occurrences.about.get("model") != elmo.fingerprint():
+        raise InputError(f"{args.occurrences}: must have been made with {args.model}.")
     layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]
     for number, (query, word) in enumerate(asked.items()):
         n_own = len(occurrences.of(word, match_case=args.match_case))
@@ -98,16 +97,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> analysis.Occurrences:
-    """The occurrences of the words; with --any_word, a sample of all words too."""
-    if args.text is not None and args.any_word:
-        with ProgressDisplay() as display:
-            own, others = (word_command.sample(args, wanted, display) for wanted in (words, None))
-            return word_command.encode(elmo, _joined(own, others), display, file=args.occurrences)
-    found = word_command.load_occurrences(args, () if args.any_word else words, elmo)
-    if found.about.get("model") != elmo.fingerprint():
-        raise InputError(f"{args.occurrences}: must have been made with {args.model}.")
-    return found
+def _uses(args: argparse.Namespace, targets: list[str]) -> analysis.Sample | analysis.Occurrences:
+    """The occurrences of the targets; with --any_word, a sample of all words too."""
+    if args.text is None or not args.any_word:
+        return word_command.read_uses(args, () if args.any_word else targets)
+    word_command.check_files(args)
+    with ProgressDisplay() as display:
+        own, others = (word_command.sample(args, wanted, display) for wanted in (targets, None))
+    return _joined(own, others)
 
 
 def _joined(own: analysis.Sample, others: analysis.Sample) -> analysis.Sample:

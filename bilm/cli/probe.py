@@ -181,6 +181,8 @@ def _encode(
     if args.vectors is not None:
         os.makedirs(args.vectors, exist_ok=True)
         files = [os.path.join(args.vectors, f"{name}.npz") for name in ("train", "test")]
+    for text, path in zip(texts, (args.train, args.test), strict=True):
+        text_command.warn_of_unseen(args, text.sentences, path)
     with ProgressDisplay() as display:
         return [
             word_command.encode(elmo, text, display, context=context, file=file)

@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
         import_extra(module, "bilm project")
-    occurrences = word_command.load_occurrences(args, word_command.distinct(args, args.words))
+    uses = word_command.read_uses(args, word_command.distinct(args, args.words))
+    occurrences = word_command.with_vectors(args, uses)
     layers = None if args.layer is None else [args.layer]
     with outputs.temporaries() as (temporary,):
         _draw(args, occurrences, layers, temporary)

@@ -77,9 +77,10 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "name a word, or --labels")
     outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
     import_extra("sklearn.cluster", "bilm senses")
-    word_command.check_files(args)
+    targets = word_command.distinct(args, args.word)
+    uses = word_command.read_uses(args, targets)
     predictor = word_command.load_substitutes_model(args) if args.n_words else None
-    words = _clustered(args, predictor)
+    words = _clustered(args, word_command.with_vectors(args, uses), targets, predictor)
     for number, word in enumerate(words):
         if args.format == "json":
             print(json.dumps(word.found, ensure_ascii=False, default=asdict))
@@ -105,12 +106,15 @@ class _WordClusters(NamedTuple):
     found: dict[str, Any]  # what is printed: JSON with `Context` objects
 
 
-def _clustered(args: argparse.Namespace, predictor: Predictor | None) -> list[_WordClusters]:
-    """The clusters of each given word, or of every word of --labels."""
+def _clustered(
+    args: argparse.Namespace,
+    occurrences: analysis.Occurrences,
+    words: list[str],
+    predictor: Predictor | None,
+) -> list[_WordClusters]:
+    """The clusters of each word, or of every word of --labels."""
     from bilm.analysis.clusters import typical_words
 
-    words = word_command.distinct(args, args.word)
-    occurrences = word_command.load_occurrences(args, words)
     words = words or list(dict.fromkeys(occurrences.names))
     settings = flags.given(args, "layer", "max_clusters", "seed")
     result = []

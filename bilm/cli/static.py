@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
-from bilm.files.reading import find_all_files
+from bilm.files.reading import find_all_files, require_file
 from bilm.progress import ProgressDisplay
 from bilm.terminal import printable
 
@@ -115,6 +115,8 @@ def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.Stati
 def _search(args: argparse.Namespace) -> None:
     from bilm.analysis.static_vectors import answer_analogies
 
+    if args.analogies:
+        require_file(args.analogies, "file of questions")
     vectors = analysis.StaticVectors.load(args.vectors, max_words=args.max_words)
     for word in args.nearest or ():
         _show(word, vectors.nearest(word, args.n))

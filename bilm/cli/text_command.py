@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from bilm.cli import flags
 from bilm.core.errors import InputError
-from bilm.files.reading import read_text
+from bilm.files.reading import read_lines, read_text
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
-from bilm.terminal import import_tensorflow, printable
+from bilm.terminal import import_tensorflow, note, printable
 
 if TYPE_CHECKING:
     from bilm.files.model_files import ModelSource
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from bilm.use.predictor import Predictor
 
 STANDARD = "-"
+_LOOKED_AT = 10_000  # tokens of a text that are compared with the model's letters
 
 
 def read_input(path: str) -> tuple[str, Iterator[str]]:
@@ -79,6 +81,23 @@ def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> P
 
     names = ("vocab_file", "embedding_weight_file", "precision", "warm_up", "softmax_file")
     return Pretrained(source, **{name: getattr(args, name) for name in names if name in args})
+
+
+def warn_of_unseen(args: argparse.Namespace, sentences: Iterable[Sequence[str]], text: str) -> None:
+    """Print a note if most words of a text have letters that no word of the model's vocabulary
+    has: the vectors of such words are computed, but mean nothing."""
+    from bilm.files.model_files import open_model
+
+    with open_model(flags.model_source(args)) as files:
+        letters = set().union(*read_lines(files.vocabulary)) if files.vocabulary else set()
+    tokens = itertools.islice(itertools.chain.from_iterable(sentences), _LOOKED_AT)
+    words = [token for token in tokens if any(map(str.isalpha, token))]
+    unseen = [word for word in words if any(c.isalpha() and c not in letters for c in word)]
+    if letters and len(unseen) > len(words) / 2:
+        note(
+            f"Warning: {len(unseen) / len(words):.0%} of the words of {text} have letters that the "
+            f"model never saw in training, as {unseen[0]!r}: it cannot tell such words apart."
+        )
 
 
 def add_predictor(parser: argparse.ArgumentParser) -> None:

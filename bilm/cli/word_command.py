@@ -132,31 +132,46 @@ def encode(
     return analysis.Occurrences.encoded(elmo, sampled, progress=show, **settings)
 
 
-def load_occurrences(
-    args: argparse.Namespace, targets: Sequence[str] = (), elmo: ELMo | None = None
-) -> analysis.Occurrences:
-    """The occurrences for the flags: of --labels or --text, encoded, or read from --occurrences.
+def read_uses(
+    args: argparse.Namespace, targets: Sequence[str] = ()
+) -> analysis.Sample | analysis.Occurrences:
+    """The occurrences for the flags, before TensorFlow is imported: of --labels or --text without
+    vectors, or read from --occurrences.
 
     Each of `targets` must occur; without targets, all words are taken, which --text does not
     support.
     """
     check_files(args)
     labels = getattr(args, "labels", None)
-    if labels is None and args.text is None:
-        found = analysis.Occurrences.load(args.occurrences)
-        total = found.about.get("n", len(found))
-        if len(found) < total:
-            note(
-                f"{args.occurrences} has {len(found):,} of {total:,} occurrences: repeat the "
-                "interrupted command to complete it."
-            )
-        return _of_targets(args, targets, args.occurrences, found)
+    if labels is not None or args.text is not None:
+        flags.model_source(args)
     if labels is not None:
-        labelled = _of_targets(args, targets, labels, analysis.read_labelled_uses(labels))
+        return _of_targets(args, targets, labels, analysis.read_labelled_uses(labels))
+    if args.text is not None:
+        with ProgressDisplay() as display:
+            return sample(args, targets, display)
+    found = analysis.Occurrences.load(args.occurrences)
+    total = found.about.get("n", len(found))
+    if len(found) < total:
+        note(
+            f"{args.occurrences} has {len(found):,} of {total:,} occurrences: repeat the "
+            "interrupted command to complete it."
+        )
+    return _of_targets(args, targets, args.occurrences, found)
+
+
+def with_vectors(
+    args: argparse.Namespace,
+    uses: analysis.Sample | analysis.Occurrences,
+    elmo: ELMo | None = None,
+) -> analysis.Occurrences:
+    """The occurrences of `read_uses`, encoded if they have no vectors."""
+    if isinstance(uses, analysis.Occurrences):
+        return uses
     elmo = elmo or text_command.load_elmo(args)
+    text_command.warn_of_unseen(args, uses.sentences, "the text")
     with ProgressDisplay() as display:
-        sampled = sample(args, targets, display) if labels is None else labelled
-        return encode(elmo, sampled, display, file=args.occurrences)
+        return encode(elmo, uses, display, file=args.occurrences)
 
 
 def _of_targets(
