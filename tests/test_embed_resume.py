@@ -189,7 +189,7 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
         pieces.save()
     assert kept == [False, False, True, False]
     assert [isinstance(e.vectors, h5py.Dataset) for e in pieces] == kept
-    with HDF5Vectors(str(tmp_path), shape, dtype) as store:
+    with HDF5Vectors(str(tmp_path), dtype) as store:
         for number, vectors in model.encode_iter(
             enumerate(texts), layers, with_ids=True, new_array=store.new_array
         ):

@@ -282,7 +282,7 @@ class EmbeddingJob:
     def _store(self, folder: str, shape: Sequence[int | None]) -> HDF5Vectors | JobPieces:
         """What keeps finished vectors until the file is complete."""
         if self.kind == "hdf5":
-            return HDF5Vectors(folder, shape, self.dtype, with_ids=self.has_ids)
+            return HDF5Vectors(folder, self.dtype, with_ids=self.has_ids)
         return JobPieces(folder, shape, self.dtype)
 
     def _facts(self, settings: dict[str, Any]) -> str:

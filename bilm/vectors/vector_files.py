@@ -16,7 +16,7 @@ import re
 import shutil
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 import h5py
@@ -52,9 +52,7 @@ class HDF5Vectors:
         n_sentences, checksum: number and `checksum` of the sentences so far.
     """
 
-    def __init__(
-        self, folder: str, shape: Sequence[int | None], dtype: str, *, with_ids: bool = False
-    ) -> None:
+    def __init__(self, folder: str, dtype: str, *, with_ids: bool = False) -> None:
         # Hidden, as it may be without any sentence that was saved.
         self._path = os.path.join(folder, ".vectors.hdf5")
         self._journaled = JournaledHDF5(self._path, os.path.join(folder, "journal"))
@@ -62,17 +60,22 @@ class HDF5Vectors:
         self._dtype, self._with_ids = np.dtype(dtype), with_ids
         record = self._journaled.record or {"n_sentences": 0, "checksum": 0, "is_complete": False}
         self.n_sentences, self.checksum = record["n_sentences"], record["checksum"]
-        self._is_complete, self._long = record["is_complete"], False
+        self._is_complete: bool = record["is_complete"]
         self._since, self._unsaved_bytes = time.monotonic(), 0
-        self._require_finite()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._journaled)
+            self._require_finite()
+            stack.pop_all()
 
     def _require_finite(self) -> None:
         with damage_named(self._path):
-            names = shapes_in(self._file).keys() - {SENTENCE_INDEX}
-            if len(names) != self.n_sentences:
+            names = shapes_in(self._file)
+            if len(names) < self.n_sentences:
                 raise ValueError(f"{len(names)} datasets of {self.n_sentences} sentences")
             for name in names:
                 vectors = self._file[name]
+                if vectors.dtype != self._dtype:  # sentence_to_index
+                    continue
                 blocks = slabs(vectors) if vectors.ndim > 1 else [vectors[()]]
                 if not all(np.isfinite(block).all() for block in blocks):
                     raise ValueError(f"the vectors of {name} must be finite")
