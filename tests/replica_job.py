@@ -22,6 +22,9 @@ class Joined:
         self.shares = shares
         self.vocab = shares[0].vocab
 
+    def word_counts(self, max_tokens=None):
+        return self.shares[0].word_counts(max_tokens)  # each counts the text of all
+
     def iter_batches(self, batch_size, num_steps):
         rows = batch_size // len(self.shares)
         streams = [share.iter_batches(rows, num_steps) for share in self.shares]
