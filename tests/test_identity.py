@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
@@ -13,8 +15,12 @@ from bilm import (
     InputError,
     Predictor,
     dump_token_embeddings,
+    embed_file,
 )
+from bilm.analysis import measure_change, sample_targets
+from bilm.analysis.semantic_change import embedded_occurrences
 from bilm.files.identity import fingerprint, require_same_model
+from bilm.files.reading import read_lines
 from tests import oracle
 from tests.small_models import write_small_model
 
@@ -84,3 +90,19 @@ def test_a_softmax_of_another_model(models):
         Predictor.from_pretrained(
             one.files, softmax_file=two.folder / "with_softmax.hdf5", **vocabulary
         )
+
+
+def test_vectors_of_two_models(models, tmp_path):
+    """The files of `bilm embed` carry the fingerprint; files of other programs pass."""
+    (tmp_path / "text.txt").write_text("they saw it\nit saw\n", encoding="utf-8")
+    sample = sample_targets(read_lines(tmp_path / "text.txt"), ["saw"])
+    uses = []
+    for model in models:
+        file = tmp_path / f"{model.folder.name}.hdf5"
+        embed_file(tmp_path / "text.txt", file, ELMo.from_pretrained(model.files))
+        uses.append(embedded_occurrences(file, sample))
+    old, new = uses
+    with pytest.raises(InputError, match="same model"):
+        measure_change(old, new)
+    (change,) = measure_change(old, dataclasses.replace(new, about={}))
+    assert (change.n_old, change.n_new) == (2, 2)

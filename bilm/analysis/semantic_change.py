@@ -5,6 +5,7 @@ The labels of the occurrences in both corpora, as from `sample_targets`, are the
 
 from __future__ import annotations
 
+import json
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from bilm.analysis.occurrences import (
 from bilm.core.errors import InputError, require_at_least
 from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, own_dataset
+from bilm.files.identity import FACTS
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
 from bilm.progress import ShowStage, Stage, quiet
@@ -143,7 +145,7 @@ def _split_tag(token: str) -> tuple[str, str]:
 
 
 def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
-    """A sample with vectors of the same text from `bilm embed`: HDF5 or packed, not pooled."""
+    """A sample with vectors of the same text from `bilm embed`: HDF5, not pooled."""
     of_lines = _line_vectors(path, sample.lines)
     rows = zip(of_lines, sample.lines, sample.sentences, sample.by_sentence(), strict=True)
     vectors = []
@@ -159,7 +161,10 @@ def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
     joined = np.concatenate(vectors)
     if not np.isfinite(joined).all():
         raise InputError(f"{path}: the vectors of the target words must be finite.")
-    return Occurrences(sample.sentences, sample.positions, joined, sample.labels)
+    with open_hdf5(path, "file of vectors") as file:
+        facts = json.loads(file.attrs.get(FACTS, "{}"))
+    about = {"model": facts["model"]} if "model" in facts else {}
+    return Occurrences(sample.sentences, sample.positions, joined, sample.labels, about)
 
 
 def _line_vectors(path: PathLike, lines: Iterable[int]) -> Iterator[np.ndarray]:

@@ -50,7 +50,10 @@ def is_address(source: object) -> bool:
 
 
 def without_secrets(address: str) -> str:
-    """An address without user, password and query, for messages and names of files."""
+    """An address without user, password and query, for messages and names of files; other text is
+    unchanged."""
+    if not is_address(address):
+        return address
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
 

@@ -15,6 +15,9 @@ import numpy as np
 
 from bilm.core.errors import InputError
 
+FACTS = "bilm"
+"""The name of the JSON object in files of vectors whose "model" is a fingerprint."""
+
 
 def fingerprint(arrays: Iterable[np.ndarray], facts: Any) -> str:
     """8 hexadecimal digits of arrays, in their order, and of facts as JSON."""

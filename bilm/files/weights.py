@@ -164,7 +164,7 @@ class WeightsFile:
         """
         with damage_named(self.path):
             text = self._file.attrs.get(TRAINING)
-            return None if text is None else json.loads(text)
+            return None if text is None else dict(json.loads(text))
 
     def _read(self, reader: Callable[[h5py.File, str], Any], name: str) -> Any:
         with damage_named(self.path):

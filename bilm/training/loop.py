@@ -13,6 +13,7 @@ from typing import Any
 from bilm.core.errors import InputError, integer, real, require, require_at_least
 from bilm.core.options import Options
 from bilm.files import checkpoints
+from bilm.files.download import without_secrets
 from bilm.files.locks import training_lock
 from bilm.files.reading import PathLike, require_path
 from bilm.inference.scorer import Scorer
@@ -115,7 +116,9 @@ def train(
         options = dataclasses.replace(options, schedule=kind, warmup_steps=warmup_steps)
     if restart_ckpt_file is not None:
         require_path(restart_ckpt_file, "restart_ckpt_file")
-    started_from = None if init_from is None else require_path(init_from, "init_from")
+    started_from = None
+    if init_from is not None:
+        started_from = without_secrets(require_path(init_from, "init_from"))
     settings = RunSettings(seed, precision, started_from)
     seconds = None if time_limit is None else parse_duration(time_limit)
     every = Interval.parse(heldout_every)

@@ -26,6 +26,7 @@ from bilm.core.errors import InputError, shown
 from bilm.data.sentences import Sentence
 from bilm.extras import import_extra
 from bilm.files.hdf5 import JournaledHDF5, damage_named, open_hdf5, shapes_in
+from bilm.files.identity import FACTS
 from bilm.files.reading import PathLike, decompressed
 from bilm.vectors.job_pieces import (
     SAVE_BYTES,
@@ -37,7 +38,7 @@ from bilm.vectors.job_pieces import (
     slabs,
 )
 
-SENTENCE_INDEX, FACTS = "sentence_to_index", "bilm"
+SENTENCE_INDEX = "sentence_to_index"
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
 
 
