@@ -29,7 +29,7 @@ def printable(text: str) -> str:
     Otherwise names in files (datasets, keys, archive members) could move a terminal's cursor, erase
     its screen or set its title.
     """
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def message(text: str) -> str:
@@ -124,11 +124,11 @@ def import_tensorflow() -> None:
 @contextlib.contextmanager
 def python_only_on_stderr() -> Iterator[None]:
     """Hide what libraries write to standard error's file descriptor instead of `sys.stderr`."""
-    own = sys.stderr
-    own.flush()
-    with open(os.dup(2), "w", 1, encoding=own.encoding, errors=own.errors) as shown:
+    stream = sys.stderr
+    stream.flush()
+    with open(os.dup(2), "w", 1, encoding=stream.encoding, errors=stream.errors) as shown:
         with contextlib.suppress(OSError):  # the stream has no descriptor
-            if own.fileno() == 2:
+            if stream.fileno() == 2:
                 sys.stderr = shown
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
@@ -136,4 +136,4 @@ def python_only_on_stderr() -> Iterator[None]:
             yield
         finally:
             os.dup2(shown.fileno(), 2)
-            sys.stderr = own
+            sys.stderr = stream

@@ -484,6 +484,10 @@ def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
     with pytest.raises(InputError, match="got more"), new_folder(path, **names):
         pytest.fail("the block is not entered")
     (path / "more").unlink()
+    with pytest.raises(InputError, match="got more"), new_folder(path, **names) as temporary:
+        fill(tmp_path / temporary, model="new")
+        fill(path, more="added during the work")
+    (path / "more").unlink()
     with new_folder(path, **names) as temporary:
         fill(tmp_path / temporary, model="new")
     assert texts(path) == {"model": "new"} and os.listdir(tmp_path) == ["result"]

@@ -168,16 +168,16 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
     for flag, text in flags.items():
         name, _, what = flag.partition(" ")
         if not what:
-            own: dict[str, Any] = {"action": "store_true"}
+            keywords: dict[str, Any] = {"action": "store_true"}
         elif "|" in what:
-            own = {"choices": what.split("|")}
+            keywords = {"choices": what.split("|")}
         else:
             metavar, _, minimum = what.removesuffix(" ...").partition(">=")
             kind = whole_number(int(minimum)) if minimum else _TYPES.get(metavar)
-            own = {"metavar": metavar, "type": kind}
+            keywords = {"metavar": metavar, "type": kind}
             if what.endswith(" ..."):
-                own["nargs"] = "+"
-        parser.add_argument(name, help=text, **own | settings)
+                keywords["nargs"] = "+"
+        parser.add_argument(name, help=text, **keywords | settings)
 
 
 # Files that are read and written
@@ -198,8 +198,8 @@ _FILES = {"input", "vocab_file", "init_vocab", "options_file", "weight_file",
 
 def _texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """The names of flags and arguments with text, and each of their values."""
-    for flag, given in vars(args).items():
-        for text in given if isinstance(given, list) else [given]:
+    for flag, value in vars(args).items():
+        for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str):
                 yield flag, text
 

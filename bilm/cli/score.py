@@ -99,13 +99,13 @@ def _tokenizer_of(predictor: Predictor, args: argparse.Namespace) -> Tokenizer |
     from bilm.data import Tokenizer
 
     name = predictor.options.tokenizer
-    found = None if name is None else Tokenizer.from_name(name)
-    if found is None and args.tokenizer == _MODEL:
+    tokenizer = None if name is None else Tokenizer.from_name(name)
+    if tokenizer is None and args.tokenizer == _MODEL:
         known = "is not known" if name is None else f"({name}) is not available here"
         raise InputError(
             f"--tokenizer model: the tokenizer of the model {known}: name a language instead."
         )
-    return found
+    return tokenizer
 
 
 # Text
@@ -125,9 +125,9 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
     first = int(is_forward)  # the number of the first line
 
     def scores() -> Iterator[tuple[int, Scored]]:
-        found = text_command.sentences(name, lines, split, first)
+        sentences = text_command.sentences(name, lines, split, first)
         scored = predictor.score_iter(
-            found, batch_size=args.batch_size, forward_only=is_forward, with_ids=True
+            sentences, batch_size=args.batch_size, forward_only=is_forward, with_ids=True
         )
         for (number, line), score in scored:
             sums = _sums(score)
@@ -190,8 +190,8 @@ def _token_rows(scored: Scored) -> Iterator[tuple[Any, ...]]:
         [None] * len(score.tokens) if values is None else values.tolist()
         for values in (score.forward, score.backward, score.joint)
     ]
-    for k, (token, *of_token) in enumerate(zip(score.tokens, *logs, strict=True)):
-        yield k, token, int(score.known[k]), *of_token
+    for k, (token, *numbers) in enumerate(zip(score.tokens, *logs, strict=True)):
+        yield k, token, int(score.known[k]), *numbers
     yield None, "</S>", 1, score.end, None, None
 
 
@@ -271,10 +271,10 @@ def _print_accuracies(counts: dict[str, PairCounts]) -> None:
     has_ties = any(total.n_ties.values())
     rows = [("phenomenon", "pairs", *total.n_right, *["ties"] * has_ties)]
     for name in [*sorted(filter(None, counts)), ""]:
-        of_name = counts[name]
-        accuracies = (f"{100 * of_name.accuracy(direction):.1f} %" for direction in total.n_right)
-        ties = "/".join(str(of_name.n_ties[direction]) for direction in total.n_right)
-        rows.append((name or "all", f"{of_name.n_pairs:,}", *accuracies, *[ties] * has_ties))
+        group = counts[name]
+        accuracies = (f"{100 * group.accuracy(direction):.1f} %" for direction in total.n_right)
+        ties = "/".join(str(group.n_ties[direction]) for direction in total.n_right)
+        rows.append((name or "all", f"{group.n_pairs:,}", *accuracies, *[ties] * has_ties))
     show(table(rows))
     if has_ties:
         note(f"ties ({'/'.join(total.n_right)}): pairs with equal scores, which count as half")

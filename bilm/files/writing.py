@@ -76,9 +76,9 @@ class Outputs:
         self._overwrite = overwrite
         _require_distinct([*self.paths, *elsewhere], inputs or {})
         taken = [path for path in self.paths if _is_taken(path)]
-        self._replaceable = set(taken)
+        self._replaceable: set[str] = set()
+        self._replaces = replaces
         if not overwrite:
-            self._replaceable = set()
             if taken and self.paths[0] not in taken:
                 self._replaceable = set(filter(is_of_killed_run, taken))
             if taken := [path for path in taken if path not in self._replaceable]:
@@ -151,6 +151,8 @@ class Outputs:
             for target, _ in moves:
                 is_folder = os.path.isdir(target)
                 if _is_taken(target) and self._may_replace(target) and (is_folder or moves[1:]):
+                    if is_folder:  # again, because files may have been added during the work
+                        _require_only(target, self._replaces)
                     old[target] = _beside(target, _OLD)
                     # The first file is never next to the others of another result.
                     _keep(target, old[target], move=is_folder or target == moves[0][0])
