@@ -67,6 +67,7 @@ setup(
         "english": ["spacy>=3.8.2,<4"],
         "hub": HUB,
         "look": LOOK,
+        "onnx": ["onnxruntime>=1.18", "tf2onnx>=1.17"],
         "parquet": PARQUET,
         "plot": ["matplotlib>=3.8"],
         "ray": RAY,

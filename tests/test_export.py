@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bilm import (
+    Batcher,
     BidirectionalLanguageModel,
     ELMo,
     ELMoEmbedding,
@@ -403,3 +404,20 @@ def test_usage(small, tmp_path, capsys):
     )
     name = ["export", str(small), out, "--mix_name", "m"]
     assert "--mix_name goes with --mix" in usage_error(name, capsys)
+
+
+@pytest.mark.slow
+def test_onnx(tmp_path):
+    """A Keras model from ids, with batches of other sizes."""
+    pytest.importorskip("tf2onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    folder = write_small_model(tmp_path / "model", "as_published").folder
+    ids = keras.Input((None, 50), dtype="int32")
+    model = keras.Model(ids, ELMoEmbedding.from_pretrained(folder)(ids))
+    batches = [Batcher(None, 50).batch_sentences(tokens) for tokens in (TOKENS, TOKENS[:1])]
+    expected = [model(batch) for batch in batches]
+    model.export(tmp_path / "elmo.onnx", format="onnx", verbose=False)
+    session = runtime.InferenceSession(tmp_path / "elmo.onnx")
+    for batch, vectors in zip(batches, expected, strict=True):
+        (found,) = session.run(None, {session.get_inputs()[0].name: batch})
+        np.testing.assert_allclose(found, vectors, 1e-5, 1e-5)

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from bilm import ELMo
 from tests.small_models import write_small_model
 
 ROOT = Path(__file__).parent.parent
@@ -223,3 +224,20 @@ def test_files_of_residues(tmp_path: Path, capsys):
             program.read_proteins(path)
         with pytest.raises(SystemExit, match=message):
             program.main(["--model", "none", "--train", str(path), "--dev", str(path)])
+
+
+def test_spacy_component(tmp_path):
+    spacy = pytest.importorskip("spacy")
+    folder = write_small_model(tmp_path, "as_published").folder
+    example("spacy_component")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("elmo", config={"model": str(folder), "layers": "top"})
+    doc = nlp("The cat sees it.\n A dog barks.")
+    first, second = ELMo.from_pretrained(folder).encode(
+        ["The cat sees it .", "A dog barks ."], layers="top"
+    )
+    words = [token.i for token in doc if not token.is_space]
+    np.testing.assert_allclose(doc.tensor[words], np.concatenate([first, second]), 1e-4, 1e-5)
+    np.testing.assert_array_equal(doc[1].vector, doc.tensor[1])
+    np.testing.assert_allclose(doc.vector, doc.tensor.mean(axis=0), 1e-5)

@@ -1,0 +1,29 @@
+"""ELMo in a spaCy pipeline: `doc.tensor`, and `token.vector` by a user hook.
+
+nlp = spacy.blank("en")
+nlp.add_pipe("elmo", config={"model": "wiki-en"})
+print(nlp("They play cards.")[1].vector.shape)
+
+Each sentence is computed alone if the pipeline finds sentences, for example by `sentencizer`.
+"""
+
+import numpy as np
+from spacy.language import Language
+
+from bilm import ELMo
+
+
+@Language.factory("elmo", default_config={"model": "wiki-en", "layers": "average"})
+class ELMoComponent:
+    def __init__(self, nlp, name, model, layers):
+        self.elmo, self.layers = ELMo.from_pretrained(model), layers
+
+    def __call__(self, doc):
+        sentences = list(doc.sents) if doc.has_annotation("SENT_START") else [doc]
+        words = [[token for token in sentence if not token.is_space] for sentence in sentences]
+        vectors = self.elmo.encode([[token.text for token in s] for s in words], self.layers)
+        doc.tensor = np.zeros((len(doc), self.elmo.dim), np.float32)  # zeros for white space
+        doc.tensor[[token.i for sentence in words for token in sentence]] = np.concatenate(vectors)
+        doc.user_token_hooks["vector"] = lambda token: token.doc.tensor[token.i]
+        doc.user_hooks["vector"] = lambda doc: doc.tensor.mean(axis=0)
+        return doc
