@@ -9,16 +9,17 @@ Each sentence is computed alone if the pipeline finds sentences, for example by 
 
 import numpy as np
 from spacy.language import Language
+from spacy.tokens import Doc
 
 from bilm import ELMo
 
 
 @Language.factory("elmo", default_config={"model": "wiki-en", "layers": "average"})
 class ELMoComponent:
-    def __init__(self, nlp, name, model, layers):
+    def __init__(self, nlp: Language, name: str, model: str, layers: str) -> None:
         self.elmo, self.layers = ELMo.from_pretrained(model), layers
 
-    def __call__(self, doc):
+    def __call__(self, doc: Doc) -> Doc:
         sentences = list(doc.sents) if doc.has_annotation("SENT_START") else [doc]
         words = [[token for token in sentence if not token.is_space] for sentence in sentences]
         vectors = self.elmo.encode([[token.text for token in s] for s in words], self.layers)
