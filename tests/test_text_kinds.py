@@ -87,7 +87,8 @@ def test_fasta(name, compress, caplog):
     assert is_fasta(name)
     assert list(read_fasta(name)) == [("P1", list("MKV-L*")), ("P2", [])]
     (warning,) = caplog.messages
-    assert "1 gaps" in warning and "1 stops" in warning and "2 residues in lower case" in warning
+    for part in ("gaps (- or .): 1", "stops (*): 1", "lower-case residues (read as upper case): 2"):
+        assert part in warning
     for reader, read in readers(name):
         if reader == "embed":
             assert read() == ["M K V - L *", ""]

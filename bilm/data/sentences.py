@@ -25,12 +25,12 @@ from bilm.files.reading import (
 Tokens = Sequence[str]
 
 _RESIDUES = re.compile("[A-Za-z*.-]*")
-# Characters of sequences that are reported, as each is a token like any other.
+# Characters of sequences that are tokens as well, and reported in a warning.
 _REPORTED = {
     "gaps (- or .)": "-.",
     "stops (*)": "*",
     "ambiguous residues (B, J, X or Z)": "BJXZbjxz",
-    "residues in lower case, read as upper case": "abcdefghijklmnopqrstuvwxyz",
+    "lower-case residues (read as upper case)": "abcdefghijklmnopqrstuvwxyz",
 }
 
 
@@ -104,9 +104,9 @@ def read_sequences(text: Text) -> Iterator[tuple[str, list[str]]]:
     if key is not None:
         yield key, residues
     numbers = {what: sum(map(counts.__getitem__, letters)) for what, letters in _REPORTED.items()}
-    reported = [f"{n:,} {what}" for what, n in numbers.items() if n]
+    reported = [f"{what}: {n:,}" for what, n in numbers.items() if n]
     if reported:
-        warn_once(f"{text.name}: the sequences have {', '.join(reported)}; each is a token")
+        warn_once(f"{text.name} has unusual residues, each a token: {'; '.join(reported)}")
 
 
 def read_sentences(

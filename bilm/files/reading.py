@@ -125,7 +125,8 @@ def size_of(files: Iterable[PathLike]) -> int:
 PLAIN, FASTA, CONLLU = "plain text", "FASTA", "CoNLL-U"
 
 _BLOCK = 1 << 16  # bytes to decode at once
-_HEAD = 512  # first bytes that tell what a file is
+_HEAD = 512  # bytes that tell what a file is
+_LONGEST_HEADER = 16 * _BLOCK  # most characters of comments before the first token of CoNLL-U
 _COMPRESSION: tuple[tuple[re.Pattern[bytes], Callable[[IO[bytes]], Any]], ...] = (
     (re.compile(rb"\x1f\x8b"), lambda stream: gzip.GzipFile(fileobj=stream)),
     (re.compile(rb"\xfd7zXZ\0"), lzma.LZMAFile),
@@ -196,7 +197,7 @@ class Text:
         self._data = decompressed(stream)
         self._digest = digest
         self.is_compressed = self._data is not stream
-        # Of a pipe, the lines that have arrived are read.
+        # `read1` returns the bytes of a pipe that have arrived.
         self._blocks = self._decoded(getattr(self._data, "read1", self._data.read))
         self._first = next(self._blocks, "")
         while (kind := _kind(self._first)) is None and (more := next(self._blocks, "")):
@@ -322,7 +323,7 @@ def _kind(text: str) -> str | None:
     if text.startswith(">"):
         return FASTA
     is_conllu = conllu.looks_like_conllu(text.removesuffix("\n").split("\n"))
-    if is_conllu is None and len(text) < LONGEST_LINE:
+    if is_conllu is None and len(text) < _LONGEST_HEADER:
         return None
     return CONLLU if is_conllu else PLAIN
 
@@ -341,7 +342,7 @@ def decompressed(stream: IO[bytes]) -> Any:
 
 
 def begins_like_fasta(stream: IO[bytes]) -> bool:
-    """Whether a stream begins with ">", as far as can be seen without reading it."""
+    """Whether an uncompressed stream begins with ">", seen without reading it."""
     return _first_bytes(stream).removeprefix(codecs.BOM_UTF8).startswith(b">")
 
 
