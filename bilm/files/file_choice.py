@@ -33,14 +33,14 @@ def choose_files(names: Iterable[str], source: str) -> Chosen:
         folder, base = posixpath.split(name)
         if base and not base.startswith(".") and not folder.startswith("__MACOSX"):
             folders.setdefault(folder, []).append(base)
-    found = [
+    candidates = [
         (bool(folder) + folder.count("/"), folder, base)
         for folder, bases in folders.items()
         for base in _weights(bases)
     ]
-    if not found:
+    if not candidates:
         raise InputError(_no_weights(source, folders))
-    nearest = [(folder, base) for depth, folder, base in found if depth == min(found)[0]]
+    nearest = [(folder, base) for depth, folder, base in candidates if depth == min(candidates)[0]]
     if len(nearest) > 1:
         listed = ", ".join(posixpath.join(*names) for names in nearest)
         raise InputError(
@@ -69,9 +69,9 @@ def files_beside(bases: list[str], folder: str, weights: str, where: str) -> Cho
 
 def _weights(bases: list[str]) -> list[str]:
     """The likeliest names; several if ambiguous."""
-    for known in (WEIGHTS_FILE, "weights.hdf5"):
-        if known in bases:
-            return [known]
+    for name in (WEIGHTS_FILE, "weights.hdf5"):
+        if name in bases:
+            return [name]
     hdf5 = [base for base in bases if base.endswith(HDF5) and "softmax" not in base]
     named = [base for base in hdf5 if os.path.splitext(base)[0].endswith("weights")]
     return named or hdf5
@@ -91,14 +91,14 @@ def option_names(weights: str) -> tuple[str, ...]:
 
 
 def _options(bases: list[str], weights: str, where: str) -> str:
-    for known in option_names(weights):
-        if known in bases:
-            return known
+    for name in option_names(weights):
+        if name in bases:
+            return name
     others = [base for base in bases if base.endswith("options.json")]
     if len(others) == 1:
         return others[0]
-    found = f"several: {', '.join(others)}" if others else "none"
-    raise InputError(f"{where}: {OPTIONS_FILE} must be next to {weights}; there is {found}.")
+    present = f"several: {', '.join(others)}" if others else "none"
+    raise InputError(f"{where}: {OPTIONS_FILE} must be next to {weights}; there is {present}.")
 
 
 def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:

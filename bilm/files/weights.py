@@ -259,10 +259,10 @@ _VARIABLES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 
 def standard_name(name: str) -> str:
     """The name of a dataset in our files; the original wrote others for one layer or direction."""
-    found = _CELL.fullmatch(name)
-    if found is None:
+    match = _CELL.fullmatch(name)
+    if match is None:
         return name
-    direction, layer, variable = found[1] or 0, found[2] or 0, _VARIABLES.get(found[3], found[3])
+    direction, layer, variable = match[1] or 0, match[2] or 0, _VARIABLES.get(match[3], match[3])
     return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/{variable}"
 
 
@@ -270,8 +270,8 @@ def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[
     """LSTM states or variables of each direction and layer by their names in a file."""
     return {
         f"{prefix}{d}/{i}/{part}": value
-        for d, of_direction in enumerate(states)
-        for i, state in enumerate(of_direction)
+        for d, layers in enumerate(states)
+        for i, state in enumerate(layers)
         for part, value in (state if isinstance(state, dict) else state._asdict()).items()
     }
 
