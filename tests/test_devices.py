@@ -133,12 +133,13 @@ def test_another_number_of_workers_goes_on_with_the_shard(tmp_path):
     job = make_job(tmp_path, *WORDS)
     workers = start_two(job | {"save_dir": str(tmp_path / "two"), "stop": 2})
     (stopped, *_), _ = [results(process)[0] for process in workers]
+    assert stopped.endswith("model.ckpt-3")  # of several workers, each may stop a step later
     load = min(place.shard for place in read_run_state(stopped).iterator_state)
-    one = start(as_one(job, tmp_path / "one", checkpoint=stopped, stop=3))
+    one = start(as_one(job, tmp_path / "one", checkpoint=stopped, stop=4))
     said = one.communicate(timeout=300)[1]
     assert "now 4 by 4, workers were 2 and are now 1; the LSTM states start at zero" in said
-    record = read_run_state(str(tmp_path / "one" / "model.ckpt-3"))
-    assert record.done == 3 and record.iterator_state[0].shard >= load
+    record = read_run_state(str(tmp_path / "one" / "model.ckpt-4"))
+    assert record.done == 4 and record.iterator_state[0].shard >= load
     assert (record.iterator_state[0].worker, record.iterator_state[0].n_workers) == (0, 1)
 
 
