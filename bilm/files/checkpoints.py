@@ -284,20 +284,20 @@ def _end_saving(folder: PathLike) -> None:
 
 
 def _keep_only(folder: Path, names: Sequence[str]) -> None:
-    """Write the file `checkpoint`, which names a folder's checkpoints, oldest first, and remove the
-    other checkpoints that it named.
+    """Remove the other checkpoints that the file `checkpoint` names, and name these, oldest first.
 
     TensorFlow's own function writes absolute paths, which break when the folder is moved.
     """
     record = folder / STATE_FILE
     recorded = _RECORDED.findall(record.read_text("utf-8", "replace")) if record.exists() else []
+    # They are named until they are removed: a run that is killed in between leaves none behind.
+    for name in recorded:
+        for suffix in reversed(SUFFIXES) if name not in names else ():  # the index first
+            (folder / f"{name}{suffix}").unlink(missing_ok=True)
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
     with atomic_write(record) as temporary:
         Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for name in recorded:
-        for suffix in reversed(SUFFIXES) if name not in names else ():  # the index first
-            (folder / f"{name}{suffix}").unlink(missing_ok=True)
 
 
 def keep_best(save_dir: PathLike, prefix: str) -> str:
