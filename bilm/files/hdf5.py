@@ -229,11 +229,15 @@ class JournaledHDF5:
 
     def commit(self, record: dict[str, Any], *, close: bool = False) -> None:
         """Make the file as it is now, and `record`, survive; with `close` nothing more is added."""
-        if close:
-            self.file.close()
-        else:
-            self.file.flush()
         disk = self._disk
+        try:
+            if close:
+                self.file.close()
+            elif disk.error is None:
+                self.file.flush()
+        except (OSError, RuntimeError):  # HDF5 reads what could not be written
+            if disk.error is None:
+                raise
         if disk.error is not None:
             raise disk.error
         os.fsync(disk.fileno())
@@ -250,8 +254,8 @@ class JournaledHDF5:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._disk.is_closing = True
-        self._open.close()
+        with contextlib.suppress(*([OSError, RuntimeError] if self._disk.error else [])):
+            self._open.close()
 
 
 _PAGE = 4096
@@ -262,6 +266,7 @@ class _JournaledDisk(_Disk):
 
     def __init__(self, path: str, mode: str) -> None:
         super().__init__(path, mode)
+        self.is_closing = True  # HDF5 cannot go on after an error within a flush
         self._committed = 0
         self._pages: dict[int, bytearray] = {}
 
