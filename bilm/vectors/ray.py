@@ -135,12 +135,18 @@ def embed(
         if folder.is_over:
             return EmbeddedFolder(0, 0)
         target = os.path.abspath(folder.pieces_folder)
-        for path in glob.glob("**/.*.tmp.*", root_dir=target, recursive=True):  # of a killed call
-            os.remove(os.path.join(target, path))
+        _remove_temporary(target)
         missing = [text for text in found if not os.path.exists(os.path.join(target, text.result))]
         _compute(missing, target, embedder, workers, gpus, address, show)
+        _remove_temporary(target)
         folder.rename_pieces()
     return EmbeddedFolder(len(found), len(found) - len(missing))
+
+
+def _remove_temporary(folder: str) -> None:
+    """Remove the temporary files of actors that were killed."""
+    for path in glob.glob("**/.*.tmp.*", root_dir=folder, recursive=True):
+        os.remove(os.path.join(folder, path))
 
 
 def _require_results_only(out: str) -> None:
