@@ -182,8 +182,8 @@ def clearest_words(
 ) -> list[str]:
     """The lower-case words with the highest silhouettes for two clusters, the clearest first.
 
-    A word is skipped if one neighbour makes up most of a cluster, as in "for example". `progress`
-    is called with a `Stage` of occurrences.
+    Words with one neighbour in most of a cluster, as in "for example", come last. `progress` is
+    called with a `Stage` of occurrences.
     """
     candidates = ordinary_words(sentences, _CANDIDATES)
     if not candidates:
@@ -196,10 +196,10 @@ def clearest_words(
         own = occurrences.select(occurrences.of(word, match_case=True))
         clusters = cluster_occurrences(own, max_clusters=2)
         smaller = min(clusters.sizes) if len(clusters) == 2 else 0
-        is_large = len(own) >= _LEAST and smaller >= _LEAST_PROPORTION * len(own)
-        if is_large and not any(_is_fixed(own, clusters.members(k)) for k in range(2)):
-            found.append((-clusters.silhouettes[2], word))
-    return [word for _, word in sorted(found)[:n]]
+        if len(own) >= _LEAST and smaller >= _LEAST_PROPORTION * len(own):
+            is_fixed = any(_is_fixed(own, clusters.members(k)) for k in range(2))
+            found.append((is_fixed, -clusters.silhouettes[2], word))
+    return [word for *_, word in sorted(found)[:n]]
 
 
 def _is_fixed(occurrences: Occurrences, cluster: np.ndarray) -> bool:
