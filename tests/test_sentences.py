@@ -189,7 +189,7 @@ def test_arguments_that_do_not_go_together(capsys):
             EmbeddingJob("t.txt", "o", **settings)
     with pytest.raises(InputError, match=r"'t\.txt' is an input"):
         EmbeddingJob("t.txt", "t.txt", format="npz", force=True)
-    with pytest.raises(FileNotFoundError, match="The file of ids 'none' does not exist"):
+    with pytest.raises(FileNotFoundError, match="'none' does not exist"):
         EmbeddingJob("t.txt", "o", ids="none")
 
 
