@@ -5,8 +5,9 @@ There is no padding mask here: training fills its batches, and packed sentences 
 
 Inside the loop everything has the shape (features, batch): the weights are then the large left
 factor of every matmul, which is fastest for few rows, and the gates are contiguous blocks. A step
-is one matmul with [x; h], the cell, and one matmul with the projection. The backward loop has the
-same two matmuls, transposed; then the gradient of each weight is one large matmul over all steps.
+is one matmul with [x; h], the cell, one matmul with the projection, and the next [x; h]. The
+backward loop has the same two matmuls, transposed; then the gradient of each weight is one large
+matmul over all steps.
 The forward pass saves the pre-activations z, not the gates: recomputing the gates is cheaper than
 storing and reloading them.
 
@@ -109,6 +110,14 @@ def _output(
     return output, _state_after("h", output, boundaries)
 
 
+def _output_and_next(
+    p: tf.Tensor, next_input: tf.Tensor, boundaries: Boundaries, clip: float | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The output, and the next step's [x; h], (input_dim + hidden_dim, batch)."""
+    output, h = _output(p, boundaries, clip)
+    return output, tf.concat([next_input, tf.cast(h, next_input.dtype)], axis=0)
+
+
 def _cell_gradient(
     z: tf.Tensor,
     bias: tf.Tensor,
@@ -116,18 +125,23 @@ def _cell_gradient(
     boundaries: Boundaries,
     d_c: tf.Tensor,
     d_m: tf.Tensor,
+    d_bias: tf.Tensor,
     clip: float | None,
 ) -> tuple[tf.Tensor, ...]:
-    """Gradients of z, bias and c; and m again, which the projection's gradient needs."""
+    """Gradients of z, bias (added to `d_bias`) and c; and m again, which the projection's gradient
+    needs."""
     with tf.GradientTape() as tape:
         tape.watch((z, bias, c))
         new_c, m = _cell(z, bias, c, boundaries, clip)
-    return (*tape.gradient((new_c, m), (z, bias, c), (d_c, d_m)), m)
+    d_z, of_step, d_c = tape.gradient((new_c, m), (z, bias, c), (d_c, d_m))
+    return d_z, d_bias + of_step, d_c, m
 
 
 def _output_gradient(
-    p: tf.Tensor, boundaries: Boundaries, d_output: tf.Tensor, d_h: tf.Tensor, clip: float | None
+    p: tf.Tensor, boundaries: Boundaries, d_output: tf.Tensor, d_xh: tf.Tensor, clip: float | None
 ) -> tf.Tensor:
+    """The gradient of the projection, from those of the output and of the next step's [x; h]."""
+    d_h = tf.cast(d_xh[-d_output.shape[0] :], tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(p)
         results = _output(p, boundaries, clip)
@@ -147,7 +161,7 @@ class _Steps(NamedTuple):
 def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: bool) -> _Steps:
     steps: list[Any] = [
         functools.partial(_cell, clip=cell_clip),
-        functools.partial(_output, clip=proj_clip),
+        functools.partial(_output_and_next, clip=proj_clip),
         functools.partial(_cell_gradient, clip=cell_clip),
         functools.partial(_output_gradient, clip=proj_clip),
     ]
@@ -182,27 +196,30 @@ class _Layer(NamedTuple):
         n_steps = _n_steps(inputs)
         inputs = tf.cast(_transposed(inputs), self.dtype)
 
-        def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: Any, saved: Any) -> Any:
+        def step(t: tf.Tensor, c: tf.Tensor, xh: tf.Tensor, outputs: Any, saved: Any) -> Any:
             boundaries = self._boundaries_at(t)
-            # (input_dim + hidden_dim, batch), and the pre-activations (4 * dim, batch)
-            xh = tf.concat([inputs[t], tf.cast(h, self.dtype)], axis=0)
-            z = kernel @ xh
+            z = kernel @ xh  # the pre-activations, (4 * dim, batch)
             new_c, m = self.steps.cell(z, bias, c, boundaries)
             p = projection[0] @ m if projection else m  # (hidden_dim, batch)
-            output, new_h = self.steps.output(p, boundaries)
+            next_input = inputs[tf.minimum(t + 1, n_steps - 1)]
+            output, next_xh = self.steps.output(p, next_input, boundaries)
             if saves:
                 saved = _Saved(*(a.write(t, v) for a, v in zip(saved, (xh, z, c, p), strict=True)))
-            return t + 1, new_c, new_h, outputs.write(t, output), saved
+            return t + 1, new_c, next_xh, outputs.write(t, output), saved
 
         saved: Any = ()
         if saves:
             dtypes = (self.dtype, self.dtype, state.c.dtype, self.dtype)
             saved = _Saved(*(_array(n_steps, dtype) for dtype in dtypes))
-        loop = (0, *map(tf.transpose, state), _array(n_steps, tf.float32), saved)
-        _, c, h, outputs, saved = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
+        c, h = map(tf.transpose, state)
+        xh = tf.concat([inputs[0], tf.cast(h, self.dtype)], axis=0)
+        loop = (0, c, xh, _array(n_steps, tf.float32), saved)
+        _, c, _, outputs, saved = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
         if saves:
             saved = saved._replace(xh=saved.xh.stack())
-        return (_transposed(outputs.stack()), tf.transpose(c), tf.transpose(h)), saved
+        outputs = _transposed(outputs.stack())
+        # No reset follows the last step, so its output is the state.
+        return (outputs, tf.transpose(c), outputs[-1]), saved
 
     def backward(
         self, upstream: Sequence[tf.Tensor], saved: _Saved, weights: Sequence[tf.Tensor]
@@ -215,23 +232,29 @@ class _Layer(NamedTuple):
         bias = bias[:, tf.newaxis]  # (4 * dim, 1)
         n_steps, input_dim = _n_steps(d_outputs), kernel.shape[0] - d_outputs.shape[1]
 
-        def step(t: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor, d_bias: tf.Tensor, made: Any) -> Any:
+        def step(
+            t: tf.Tensor, d_c: tf.Tensor, d_xh: tf.Tensor, d_bias: tf.Tensor, made: Any
+        ) -> Any:
             boundaries = self._boundaries_at(t)
-            d_p = self.steps.output_gradient(saved.p.read(t), boundaries, d_outputs[t], d_h)
+            d_p = self.steps.output_gradient(saved.p.read(t), boundaries, d_outputs[t], d_xh)
             d_m = projection[0] @ d_p if projection else d_p
-            d_z, d_bias_t, d_c, m = self.steps.cell_gradient(
-                saved.z.read(t), bias, saved.c.read(t), boundaries, d_c, d_m
+            d_z, d_bias, d_c, m = self.steps.cell_gradient(
+                saved.z.read(t), bias, saved.c.read(t), boundaries, d_c, d_m, d_bias
             )
-            d_xh = tf.cast(kernel @ d_z, tf.float32)  # (input_dim + hidden_dim, batch)
-            values = (d_xh[:input_dim], d_z, m, d_p)
-            made = tuple(a.write(t, v) for a, v in zip(made, values, strict=True))
-            return t - 1, d_c, d_xh[input_dim:], d_bias + d_bias_t, made
+            d_xh = kernel @ d_z  # (input_dim + hidden_dim, batch)
+            made = tuple(a.write(t, v) for a, v in zip(made, (d_xh, d_z, m, d_p), strict=True))
+            return t - 1, d_c, d_xh, d_bias, made
 
-        made = (_array(n_steps, tf.float32), *(_array(n_steps, self.dtype) for _ in range(3)))
-        loop = (n_steps - 1, tf.transpose(d_c), tf.transpose(d_h), tf.zeros_like(bias), made)
-        _, d_c, d_h, d_bias, made = tf.while_loop(lambda t, *_: t >= 0, step, loop)
-        d_inputs, d_z, m, d_p = (a.stack() for a in made)
-        gradients = [_transposed(d_inputs), tf.transpose(d_c), tf.transpose(d_h)]
+        made = tuple(_array(n_steps, self.dtype) for _ in range(4))
+        d_h = tf.cast(tf.transpose(d_h), self.dtype)
+        # The last step's [x; h] has no next input.
+        d_xh = tf.pad(d_h, [(input_dim, 0), (0, 0)])
+        loop = (n_steps - 1, tf.transpose(d_c), d_xh, tf.zeros_like(bias), made)
+        _, d_c, d_xh, d_bias, made = tf.while_loop(lambda t, *_: t >= 0, step, loop)
+        d_xhs, d_z, m, d_p = (a.stack() for a in made)
+        d_inputs = tf.cast(_transposed(d_xhs[:, :input_dim]), tf.float32)
+        d_h = tf.cast(tf.transpose(d_xh[input_dim:]), tf.float32)
+        gradients = [d_inputs, tf.transpose(d_c), d_h]
         gradients += [_over_all_steps(saved.xh, d_z), d_bias[:, 0]]
         return [*gradients, _over_all_steps(m, d_p)] if projection else gradients
 

@@ -13,6 +13,7 @@ import itertools
 import math
 from typing import Any, cast
 
+import numpy as np
 import tensorflow as tf
 
 from bilm.core.initial_values import glorot, normal, uniform
@@ -135,37 +136,49 @@ class CharacterEncoder(keras.layers.Layer):
 
     def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
         """The concatenated convolutions (n, n_filters), in buckets of words of similar length."""
+        widest = max(width for width, _ in self.options.filters)
+        # All filters as one kernel (widest, dim, n_filters), zeros beyond a filter's width.
+        kernels = [
+            tf.pad(kernel[0], [(0, widest - width), (0, 0), (0, 0)])
+            for (width, _), (kernel, _) in zip(self.options.filters, self.convolutions, strict=True)
+        ]
+        kernel = tf.concat(kernels, axis=-1)
         lengths = _word_lengths(characters, self.options.n_characters)
         if self.n_buckets == 1:
-            return self._convolve_bucket(characters, lengths)
-        order = tf.argsort(lengths)
-        n = tf.shape(order)[0]
-        bounds = [n * k // self.n_buckets for k in range(self.n_buckets + 1)]
-        parts = []
-        for start, stop in itertools.pairwise(bounds):
-            of_part = (tf.gather(x, order[start:stop]) for x in (characters, lengths))
-            parts.append(self._convolve_bucket(*of_part))
-        # (n, n_filters), in the order of the words
-        return tf.gather(tf.concat(parts, axis=0), tf.math.invert_permutation(order))
+            strongest = self._convolve_bucket(characters, lengths, kernel)
+        else:
+            order = tf.argsort(lengths)
+            n = tf.shape(order)[0]
+            bounds = [n * k // self.n_buckets for k in range(self.n_buckets + 1)]
+            parts = []
+            for start, stop in itertools.pairwise(bounds):
+                part = order[start:stop]
+                of_part = tf.gather(characters, part), tf.gather(lengths, part)
+                parts.append(self._convolve_bucket(*of_part, kernel))
+            # (n, n_filters), in the order of the words
+            order = tf.math.invert_permutation(order)
+            strongest = tf.gather(tf.concat(parts, axis=0), order)
+        # The maximum commutes with the bias; the activation comes after it, as in the original.
+        bias = tf.concat([bias for _, bias in self.convolutions], axis=0)
+        return ACTIVATIONS[self.options.activation](strongest + bias)
 
-    def _convolve_bucket(self, characters: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """The convolutions of words of similar length.
+    def _convolve_bucket(
+        self, characters: tf.Tensor, lengths: tf.Tensor, kernel: tf.Tensor
+    ) -> tf.Tensor:
+        """The maxima of the convolutions of words of similar length, (n, n_filters).
 
-        Windows that hold only padding are equal, so one of them is enough for the maximum: a filter
-        reads the characters of the longest word plus its own width.
+        Windows that hold only padding are equal, so one of them is enough for the maximum.
         """
         longest = tf.maximum(tf.reduce_max(lengths), 0)  # 0 for an empty batch
-        filters = self.options.filters
-        widest = max(width for width, _ in filters)
-        table = tf.convert_to_tensor(self.char_embed)
-        embedded = lookup(table, characters[:, : longest + widest])  # (n, characters, dim)
-        parts = [
-            # (1, width, dim, number) -> (width, dim, number)
-            _max_matmul(embedded[:, : longest + width], kernel[0], self.precision) + bias
-            for (width, _), (kernel, bias) in zip(filters, self.convolutions, strict=True)
-        ]
-        # The maximum commutes with the bias; the activation comes after it, as in the original.
-        return ACTIVATIONS[self.options.activation](tf.concat(parts, axis=-1))  # (n, n_filters)
+        n_columns = self.options.max_characters_per_token
+        n_windows = tf.minimum(longest + 1, n_columns)
+        # A window of each filter must end within the columns of a word.
+        last = [(n_columns - width + 1, number) for width, number in self.options.filters]
+        limits = np.concatenate([np.full(number, limit) for limit, number in last])
+        beyond = kernel.shape[0] - 1
+        characters = tf.pad(characters, [(0, 0), (0, beyond)])[:, : n_windows + beyond]
+        embedded = lookup(tf.convert_to_tensor(self.char_embed), characters)
+        return _max_matmul(embedded, kernel, limits, self.precision)
 
     def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:
         """Srivastava et al. (2015). The names in files are swapped: the gate called carry
@@ -182,10 +195,13 @@ def _word_lengths(characters: tf.Tensor, n_characters: int) -> tf.Tensor:
     return tf.reduce_max(tf.where(mask, columns, 0), axis=1)
 
 
-def _max_matmul(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
+def _max_matmul(
+    embedded: tf.Tensor, kernel: tf.Tensor, limits: np.ndarray, precision: str
+) -> tf.Tensor:
     """max over positions of (window . kernel), as one matmul over all windows.
 
-    The gradient goes to the window with the maximum, in equal parts if several windows have it.
+    A filter has only its first `limits` windows. The gradient goes to the window with the maximum,
+    in equal parts if several windows have it.
     """
     width, dim, n_filters = kernel.shape
     positions = tf.shape(embedded)[1] - width + 1
@@ -195,17 +211,23 @@ def _max_matmul(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Te
         # (n, characters, dim) -> (n, positions, width * dim) -> (n * positions, width * dim)
         # tf.slice traces fewer operations than indexing.
         size = tf.stack([-1, positions, dim])
-        shifted = [tf.slice(embedded, (0, k, 0), size) for k in range(width)]
-        windows = tf.concat(shifted, axis=-1)
+        rounded = tf.cast(embedded, precision)
+        windows = tf.concat([tf.slice(rounded, (0, k, 0), size) for k in range(width)], axis=-1)
         windows = tf.reshape(windows, (-1, width * dim))
-        flat = tf.reshape(kernel, (width * dim, n_filters))
-        values = tf.reshape(matmul(windows, flat, precision), (-1, positions, n_filters))
+        flat = tf.cast(tf.reshape(kernel, (width * dim, n_filters)), precision)
+        values = tf.reshape(windows @ flat, (-1, positions, n_filters))
+        values = tf.cond(
+            positions > limits.min(),
+            lambda: tf.where(tf.range(positions)[:, tf.newaxis] < limits, values, values.dtype.min),
+            lambda: values,
+        )
         highest = tf.reduce_max(values, axis=1)  # (n, n_filters)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             # (n, positions, n_filters): the proportion of the gradient for each position
-            share = tf.cast(values == highest[:, tf.newaxis], tf.float32)
-            share *= (upstream / tf.reduce_sum(share, axis=1))[:, tf.newaxis]
+            share = tf.cast(values == highest[:, tf.newaxis], precision)
+            upstream /= tf.cast(tf.reduce_sum(share, axis=1), tf.float32)
+            share *= tf.cast(upstream, precision)[:, tf.newaxis]
             share = tf.reshape(share, (-1, n_filters))
             d_kernel = matmul(windows, share, precision, transpose_a=True)
             d_windows = matmul(share, flat, precision, transpose_b=True)
@@ -215,7 +237,7 @@ def _max_matmul(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Te
             d_embedded = [tf.pad(d_windows[:, :, k], pad) for k, pad in enumerate(padding)]
             return tf.add_n(d_embedded), tf.reshape(d_kernel, (width, dim, n_filters))
 
-        return highest, gradient
+        return tf.cast(highest, tf.float32), gradient
 
     return strongest(embedded, kernel)
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.core.matmul import matmul
 from bilm.files.checkpoints import ADAGRAD, ADAM, MOMENTUM
 
 Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
@@ -107,6 +106,7 @@ class Optimizer:
         if self.clip_norm is not None:
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         rows = zip(self._variables, self.slots, self._blocks, summed, strict=True)
+        by_muon = []
         for variable, slots, blocks, gradient in rows:
             if gradient is None:
                 continue
@@ -114,9 +114,10 @@ class Optimizer:
                 self._adagrad(variable, slots[ADAGRAD], gradient, scale)
             elif blocks is not None:
                 dense = tf.convert_to_tensor(gradient) * scale
-                self._muon(variable, slots[MOMENTUM], blocks, dense)
+                by_muon.append((variable, slots[MOMENTUM], blocks, dense))
             else:
                 self._adam(variable, slots, tf.convert_to_tensor(gradient) * scale)
+        self._muon(by_muon)
         return norm
 
     def _adagrad(
@@ -153,47 +154,68 @@ class Optimizer:
             grad=gradient,
         )
 
-    def _muon(
-        self, variable: tf.Variable, momentum: tf.Variable, blocks: Blocks, gradient: tf.Tensor
-    ) -> None:
-        def mean_with(mean: tf.Tensor) -> tf.Tensor:
-            return _MOMENTUM * mean + (1 - _MOMENTUM) * gradient
+    def _muon(self, updates: Sequence[tuple[tf.Variable, tf.Variable, Blocks, tf.Tensor]]) -> None:
+        """Update matrices, given as (variable, momentum, blocks, gradient)."""
+        ahead = []
+        for _, momentum, _, gradient in updates:
+            mean = tf.raw_ops.ReadVariableOp(resource=momentum.handle, dtype=tf.float32)
+            mean = _MOMENTUM * mean + (1 - _MOMENTUM) * gradient
+            tf.raw_ops.AssignVariableOp(resource=momentum.handle, value=mean)
+            ahead.append(_MOMENTUM * mean + (1 - _MOMENTUM) * gradient)
+        steps = orthogonal(ahead, [blocks for _, _, blocks, _ in updates], self._precision)
+        rate = tf.convert_to_tensor(self._adam_rate)
+        for (variable, *_), step in zip(updates, steps, strict=True):
+            step += _DECAY * tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
+            tf.raw_ops.AssignSubVariableOp(resource=variable.handle, value=rate * step)
 
-        mean = mean_with(tf.raw_ops.ReadVariableOp(resource=momentum.handle, dtype=tf.float32))
-        tf.raw_ops.AssignVariableOp(resource=momentum.handle, value=mean)
-        step = orthogonal(mean_with(mean), blocks, self._precision)
-        step += _DECAY * tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
-        step *= tf.convert_to_tensor(self._adam_rate)
-        tf.raw_ops.AssignSubVariableOp(resource=variable.handle, value=step)
 
-
-def orthogonal(matrix: tf.Tensor, blocks: Blocks = (1, 1), precision: str = "float32") -> tf.Tensor:
+def orthogonal(
+    matrices: Sequence[tf.Tensor], blocks: Sequence[Blocks], precision: str = "float32"
+) -> list[tf.Tensor]:
     """The nearest orthogonal matrix of each block, approximately, with entries of Adam's size.
 
     Singular values become 0.7 to 1.2; the exact ones are not needed (Jordan et al. 2024).
 
     Args:
-        matrix: float32 (rows, columns).
-        blocks: the number of blocks one below another and side by side.
-        precision: precision of the matrix products.
+        matrices: float32 (rows, columns).
+        blocks: for each matrix, the number of blocks one below another and side by side.
+        precision: of the iteration.
     """
-    n_rows, n_columns = blocks
-    rows, columns = matrix.shape[0] // n_rows, matrix.shape[1] // n_columns
-    # (n_rows * rows, n_columns * columns) -> (n_rows, n_columns, rows, columns)
-    x = tf.transpose(tf.reshape(matrix, (n_rows, rows, n_columns, columns)), (0, 2, 1, 3))
-    turned = rows > columns  # the products below are over the longer side
-    if turned:
-        x = tf.linalg.matrix_transpose(x)
-    x /= tf.sqrt(tf.reduce_sum(x * x, axis=(2, 3), keepdims=True)) + 1e-7
+    # All blocks of one shape are computed together: few large matmuls instead of many.
+    by_shape: dict[tuple[int, int], list[tf.Tensor]] = {}
+    places = []
+    for matrix, (n_rows, n_columns) in zip(matrices, blocks, strict=True):
+        rows, columns = matrix.shape[0] // n_rows, matrix.shape[1] // n_columns
+        # (n_rows * rows, n_columns * columns) -> (blocks, shorter side, longer side)
+        x = tf.reshape(matrix, (n_rows, rows, n_columns, columns))
+        x = tf.transpose(x, (0, 2, 3, 1) if rows > columns else (0, 2, 1, 3))
+        x = tf.reshape(x, (n_rows * n_columns, *x.shape[2:]))
+        x /= tf.sqrt(tf.reduce_sum(x * x, axis=(1, 2), keepdims=True)) + 1e-7
+        same_shape = by_shape.setdefault(tuple(x.shape[1:]), [])
+        places.append((tuple(x.shape[1:]), len(same_shape)))
+        same_shape.append(x)
+    results = {
+        shape: tf.split(_iterated(tf.concat(parts, axis=0), precision), [x.shape[0] for x in parts])
+        for shape, parts in by_shape.items()
+    }
+    steps = []
+    for matrix, (n_rows, n_columns), (shape, number) in zip(matrices, blocks, places, strict=True):
+        x = tf.reshape(results[shape][number], (n_rows, n_columns, *shape))
+        turned = matrix.shape[0] // n_rows > matrix.shape[1] // n_columns
+        x = tf.transpose(x, (0, 3, 1, 2) if turned else (0, 2, 1, 3))
+        steps.append(tf.reshape(x, matrix.shape))
+    return steps
+
+
+def _iterated(x: tf.Tensor, precision: str) -> tf.Tensor:
+    """The iteration for matrices (n, rows, columns), rows <= columns, scaled to Adam's size."""
     a, b, c = _NEWTON_SCHULZ
+    x = tf.cast(x, precision)
+    diagonal = a * tf.eye(x.shape[1], dtype=x.dtype)
     for _ in range(_ITERATIONS):
-        square = matmul(x, x, precision, transpose_b=True)
-        x = a * x + matmul(b * square + c * matmul(square, square, precision), x, precision)
-    x *= _ADAM_SIZE * math.sqrt(max(rows, columns))
-    if turned:
-        x = tf.linalg.matrix_transpose(x)
-    # (n_rows, n_columns, rows, columns) -> (n_rows * rows, n_columns * columns)
-    return tf.reshape(tf.transpose(x, (0, 2, 1, 3)), matrix.shape)
+        square = tf.matmul(x, x, transpose_b=True)
+        x = tf.matmul(diagonal + b * square + c * tf.matmul(square, square), x)
+    return tf.cast(x, tf.float32) * (_ADAM_SIZE * math.sqrt(x.shape[2]))
 
 
 def sum_repeated_rows(gradient: Gradient) -> Gradient:
