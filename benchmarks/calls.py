@@ -1,8 +1,9 @@
-"""Row: many calls of `ELMo.encode` with few sentences, relative to one call with all."""
+"""Rows: many calls of `ELMo.encode` with few sentences, and calls with one sentence."""
 
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -106,3 +107,30 @@ class _Model:
         n_tokens = sum(map(len, sentences))
         processor, clock = time.process_time() - processor, time.perf_counter() - clock
         return _Rate(n_tokens / processor, n_tokens / clock)
+
+
+def one_sentence(workspace: Workspace, effort: Effort) -> Measured:
+    """Median milliseconds to encode one sentence of 20 words, which the model has read before or
+    not."""
+    _, options_file, weight_file = workspace.network(effort.preset("small"))
+    from bilm import ELMo
+
+    elmo = ELMo.from_pretrained((str(options_file), str(weight_file)))
+    n_calls = effort.pick(100, 30, 2)
+
+    def milliseconds(sentences: Sequence[list[str]]) -> float:
+        seconds = []
+        for sentence in sentences:
+            start = time.perf_counter()
+            elmo.encode([sentence])
+            seconds.append(time.perf_counter() - start)
+        return 1000 * statistics.median(seconds[1 + len(seconds) // 5 :])
+
+    repeated = [[f"word{k}" for k in range(20)]] * n_calls
+    new = [[f"word{call}-{k}" for k in range(20)] for call in range(n_calls)]
+    return Measured(
+        figures=(
+            Figure("a sentence of known words", milliseconds(repeated), "ms"),
+            Figure("a sentence of new words", milliseconds(new), "ms"),
+        )
+    )

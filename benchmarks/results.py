@@ -45,14 +45,14 @@ class Speed:
         precision: matmul precision, "float32" or "bfloat16".
         wanted: required tokens per second per GFLOP/s of the float32 matmul; None: no goal.
         original: tokens per second of the original program in TensorFlow 1.15, on a machine with
-            `ORIGINAL_PRODUCT` GFLOP/s.
+            `ORIGINAL_PRODUCT` GFLOP/s; None: not recorded.
     """
 
     tokens_per_second: float
     operations_per_token: float
     precision: str
     wanted: float | None
-    original: float
+    original: float | None
 
     def record(self, products: dict[str, list[float]]) -> dict[str, Any]:
         """The fields, and the speed relative to the machine.
@@ -72,7 +72,7 @@ class Speed:
         return dataclasses.asdict(self) | {
             "per_gflops": per_gflops,
             "share_of_ceiling": done / statistics.mean(products[self.precision]),
-            "times_original": per_gflops / (self.original / ORIGINAL_PRODUCT),
+            "times_original": self.original and per_gflops / (self.original / ORIGINAL_PRODUCT),
         }
 
 
@@ -144,7 +144,7 @@ def _speed_line(record: dict[str, Any]) -> tuple[str, ...]:
         _number(speed["per_gflops"]),
         "" if speed["wanted"] is None else _number(speed["wanted"]),
         f"{100 * speed['share_of_ceiling']:.0f} %",
-        f"{speed['times_original']:.1f} x",
+        "" if speed["times_original"] is None else f"{speed['times_original']:.1f} x",
     )
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from benchmarks.calls import small_calls
+from benchmarks.calls import one_sentence, small_calls
 from benchmarks.embedding import embedding_memory, embedding_speed
 from benchmarks.machine import measure_product
 from benchmarks.reading import make_batches, read_corpus
 from benchmarks.results import Effort, Measured
+from benchmarks.scoring import score_pairs
 from benchmarks.start_up import start_up
 from benchmarks.traces import count_traces
 from benchmarks.training import bfloat16_error, large_vocabulary, training_memory, training_speed
@@ -46,7 +47,13 @@ def measure(row: Row, workspace: Workspace, effort: Effort) -> dict[str, Any]:
 
 
 def _speed_row(
-    work: str, preset: str, precision: str, wanted: float | None, original: float, **more: Any
+    work: str,
+    preset: str,
+    precision: str,
+    wanted: float | None,
+    original: float | None,
+    variant: str = "",
+    **more: Any,
 ) -> Row:
     function, about = {
         "train": (training_speed, "training, and its first step"),
@@ -55,7 +62,18 @@ def _speed_row(
     case = {"preset": preset, "precision": precision, "wanted": wanted, "original": original}
     measure: Callable[..., Measured] = functools.partial(function, **case, **more)
     precisions = tuple(dict.fromkeys(("float32", precision)))
-    return Row(f"{work}-{preset}-{precision}", about, measure, precisions)
+    return Row(f"{work}-{preset}{variant}-{precision}", about, measure, precisions)
+
+
+def _recipe_rows() -> Iterator[Row]:
+    """Training by recipes, with their own numbers of negative samples."""
+    for precision in ("float32", "bfloat16"):
+        for rows in (64, 128):
+            case: dict[str, Any] = {"recipe": "default", "batch_size": rows}
+            yield _speed_row("train", "base", precision, None, None, f"-{rows}", **case)
+        for recipe in ("default", "original"):
+            case = {"recipe": recipe, "batch_size": 64 if recipe == "default" else 128}
+            yield _speed_row("train", "small", precision, None, None, f"-{recipe}-recipe", **case)
 
 
 # File lengths in tokens, in a full and in a quick run.
@@ -75,6 +93,9 @@ ROWS = {
         _speed_row("embed", "small", "bfloat16", None, 1003, **_SMALL),
         _speed_row("embed", "original", "float32", 5.3, 80, **_ORIGINAL),
         _speed_row("embed", "original", "bfloat16", 8.5, 80, **_ORIGINAL),
+        *_recipe_rows(),
+        Row("one-sentence", "one sentence of 20 words: known words, new words", one_sentence),
+        Row("score-pairs", "minimal pairs per second", score_pairs, ("float32", "bfloat16")),
         Row("small-calls", "calls with few sentences, relative to one call", small_calls),
         Row("traces", "traces and XLA programs of a run", count_traces),
         Row("read-corpus", "loading a shard: speed, memory per token", read_corpus),

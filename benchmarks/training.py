@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import bilm
 from benchmarks.machine import peak, resident
 from benchmarks.operations import training_operations
 from benchmarks.results import Effort, Figure, Measured, Speed
@@ -97,18 +98,27 @@ def training_speed(
     *,
     preset: str,
     precision: str,
-    wanted: float,
-    original: float,
+    wanted: float | None,
+    original: float | None,
+    recipe: str | None = None,
+    batch_size: int = 128,
 ) -> Measured:
-    """Train with 128 x 20 tokens per step, 8,192 negative samples and a 55,000-word vocabulary.
+    """Train with `batch_size` x 20 tokens per step and a 55,000-word vocabulary.
 
     Args:
-        wanted: required tokens per second per GFLOP/s.
-        original: the original program's tokens per second.
+        wanted: required tokens per second per GFLOP/s; None: no goal.
+        original: the original program's tokens per second; None: not recorded.
+        recipe: a training recipe with its own number of negative samples; None: the default recipe
+            with 8,192 of them.
     """
     text = workspace.text(effort.pick(2_000_000, 1_000_000, 50_000))
     vocabulary = workspace.vocabulary()
     options = _paper_options(effort.preset(preset), text, workspace)
+    if recipe is not None:
+        values = bilm.preset(effort.preset(preset), recipe)
+        options = text_options(
+            Options.from_dict(values, training=True), text, batch_size=batch_size, unroll_steps=20
+        )
     batches = _distinct_words(text, vocabulary, options)
     enough = {"at_least": effort.pick(10, 3, 2), "seconds": effort.pick(60.0, 6.0, 0.0)}
     steps = run_steps(options, text, vocabulary, precision=precision, **enough)
