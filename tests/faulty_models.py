@@ -85,7 +85,7 @@ def export(words: str, folder: str) -> Case:
     def normal(name: str, content: bytes) -> bytes:
         return b"" if name.endswith((".pb", ".index")) else content
 
-    names = ("saved_model.pb", "", "variables/", "variables/variables.data")
+    names = ("saved_model.pb", "", "variables/", "variables/variables.data-00000-of-00001")
     paths = tuple(f"{folder}/{name}" for name in names)
     # Between two renames neither folder has the name; the next command restores it.
     return Case(command(words), normal=normal, first=paths[0], together=paths)
@@ -131,7 +131,7 @@ def write_users(folder: Path) -> None:
         (folder / name / "variables").mkdir(parents=True)
     for name in (
         "served/saved_model.pb",
-        "served/variables/variables.data",
+        "served/variables/variables.data-00000-of-00001",
         *(f"mine/{n}" for n in MODEL),
     ):
         (folder / name).write_text("old", encoding="utf-8")
