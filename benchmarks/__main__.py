@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a row failed."""
     args = parse_arguments(arguments)
     if args.list:
-        print("\n".join(f"{row.name:<25}{row.about}" for row in ROWS.values()))
+        print("\n".join(f"{row.name:<37}{row.about}" for row in ROWS.values()))
         return 0
     with _work_folder(args.work) as work:
         head: dict[str, Any] = {

@@ -167,7 +167,7 @@ def test_means_and_deviations():
          "probe: the occurrences must have labels."),
         (lambda a, b: (a, Occurrences(b.sentences, b.positions, b.vectors[:, :2], b.labels),
                        ProbeSettings()),
-         "both texts must have vectors of one model, got (layers, dim) (3, 12) and (2, 12)."),
+         "both texts must have vectors of the same layers of one model."),
         (lambda a, b: (a, b, ProbeSettings((81,))),
          "sizes must be at most 80, the training sentences with labels, got 81."),
     ],

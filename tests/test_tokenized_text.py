@@ -89,7 +89,7 @@ def test_sequences_and_treebanks_have_tokens(folder, capsys):
     assert Path("p.out").read_text("utf-8") == "M K V L A\nM W *\n"
     assert read_record(["p.out"]) == "xx residues 1"
     printed = capsys.readouterr()
-    assert "protein sequences (1 file)" in printed.out and "1 stops (*)" in printed.err
+    assert "protein sequences (1 file)" in printed.out and "stops (*): 1" in printed.err
     assert main(["tokenize", "t.txt", "t.out"]) == 0
     assert Path("t.out").read_text("utf-8") == "dr. Ik\n"
     assert "tokenizer    CoNLL-U\n" in capsys.readouterr().out

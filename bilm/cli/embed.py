@@ -35,7 +35,6 @@ from collections.abc import Iterator
 from bilm.cli import flags, text_command
 from bilm.cli.text_command import STANDARD, progress_display
 from bilm.extras import import_extra
-from bilm.files.reading import read_text
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note, python_only_on_stderr
 
@@ -138,6 +137,7 @@ def _embed(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
     if args.output != STANDARD:
         flags.outputs(args, updated=["output"])
+    from bilm.data.sentences import read_sentences
     from bilm.vectors.embedding import ArgumentsError, EmbeddingJob
 
     try:
@@ -153,7 +153,8 @@ def _embed(args: argparse.Namespace) -> int:
         flags.usage_error(args, str(error))
     model = text_command.load_elmo(args, source)
     if os.path.isfile(args.input):  # not a stream, which is read once
-        text_command.warn_of_unseen(args, map(str.split, read_text(args.input)), args.input)
+        sentences = (sentence.text.split() for sentence in read_sentences(args.input, args.input))
+        text_command.warn_of_unseen(args, sentences, args.input)
     with progress_display(args.output) as display:
         done = job.run(model, display.show)
     if done.was_complete:
