@@ -237,6 +237,8 @@ def save_checkpoint(
             )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
+        # A run that is killed now leaves no checkpoint that the record does not name.
+        _write_record(Path(save_dir), [*_recorded(Path(save_dir)), os.path.basename(prefix)])
         _put_in_place(temporary, prefix)
     except tf.errors.OpError as error:
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
@@ -284,19 +286,31 @@ def _end_saving(folder: PathLike) -> None:
 
 
 def _keep_only(folder: Path, names: Sequence[str]) -> None:
-    """Remove the other checkpoints that the file `checkpoint` names, and name these, oldest first.
+    """Remove the other checkpoints that the file `checkpoint` names, and name these, oldest
+    first."""
+    # They are named until they are removed: a run that is killed in between leaves none behind.
+    for name in _recorded(folder):
+        for suffix in reversed(SUFFIXES) if name not in names else ():  # the index first
+            (folder / f"{name}{suffix}").unlink(missing_ok=True)
+    _write_record(folder, names)
+
+
+def _recorded(folder: Path) -> list[str]:
+    """The names in the file `checkpoint`."""
+    record = folder / STATE_FILE
+    if not record.exists():
+        return []
+    return list(dict.fromkeys(_RECORDED.findall(record.read_text("utf-8", "replace"))))
+
+
+def _write_record(folder: Path, names: Sequence[str]) -> None:
+    """Write the file `checkpoint`, the newest name last.
 
     TensorFlow's own function writes absolute paths, which break when the folder is moved.
     """
-    record = folder / STATE_FILE
-    recorded = _RECORDED.findall(record.read_text("utf-8", "replace")) if record.exists() else []
-    # They are named until they are removed: a run that is killed in between leaves none behind.
-    for name in recorded:
-        for suffix in reversed(SUFFIXES) if name not in names else ():  # the index first
-            (folder / f"{name}{suffix}").unlink(missing_ok=True)
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    with atomic_write(record) as temporary:
+    with atomic_write(folder / STATE_FILE) as temporary:
         Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
