@@ -229,7 +229,7 @@ def test_a_cache_serves_as_the_characters_do(characters, tmp_path):
 
 
 def test_vectors_of_a_vocabulary_from_a_model_of_words(words, tmp_path):
-    message = r"options\.json: no char_cnn: a model of words has its vectors already"
+    message = r"options\.json: no char_cnn: a word-level model has its vectors already"
     with pytest.raises(InputError, match=message):
         dump_token_embeddings(
             words.vocab_file, words.options_file, words.weight_file, str(tmp_path / "out.hdf5")

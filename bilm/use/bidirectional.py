@@ -161,10 +161,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
         **kwargs: Any,
     ) -> BidirectionalLanguageModel:
         """Load a model by its folder, ZIP file, name or address, see
-        `bilm.files.model_files.open_model`; raises what `ELMo.from_pretrained` does.
+        `bilm.files.model_files.open_model`; errors as for `ELMo.from_pretrained`.
 
-        The other arguments are those of the constructor; `use_character_inputs` None: the model's
-        input.
+        Other arguments as for the constructor; `use_character_inputs` None: the model's input.
         """
         with open_model(source, weights_only=True) as files:
             options = files.read_options()
@@ -223,7 +222,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         """The dict of a call, from the token encoder's vectors: float32 (batch, time + 2,
         projection_dim), and a mask bool (batch, time + 2), True from BOS to EOS."""
         if not self._is_loaded:
-            # A row of the kernel and the bias are not all zeros in a trained layer.
+            # In a trained layer, the kernel's first row and the bias are not all zeros.
             kernel, bias, _ = self.stacks[0].layer_weights[0].tensors()
             has_values = tf.reduce_any(kernel[0] != 0) | tf.reduce_any(bias != 0)
             tokens = require_true(tokens, has_values, f"{self.name}: {_NO_WEIGHTS}")
@@ -253,7 +252,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:
             return self.network.initial_states()
-        # In a graph the batch size may be known only when it runs.
+        # A graph may know the batch size only when it runs.
         message = f"ids must have at most max_batch_size = {self.max_batch_size} sentences"
         fits = tf.debugging.assert_less_equal(batch_size, self.max_batch_size, message)
         with tf.control_dependencies([fits]):
@@ -273,8 +272,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
         """None: the time axes of the results differ, so Keras cannot carry their mask."""
 
     def checked(self, ids: Any, *, in_groups: bool = False) -> Any:
-        """The ids, lists as an array, after checking type, shape and range; symbolic ones by type
-        and shape only. `in_groups` allows the shape (batch, n, time + 2, ...)."""
+        """Check type, shape and range of ids, of symbolic ones type and shape only; return them,
+        lists as an array. `in_groups` allows the shape (batch, n, time + 2, ...)."""
         if not hasattr(ids, "dtype"):
             try:
                 ids = np.asarray(ids)
@@ -289,14 +288,14 @@ class BidirectionalLanguageModel(LayerOfFiles):
                 f"ids must be integers, got {dtype}: use Batcher or TokenBatcher, or a keras.Input "
                 "with dtype='int32'."
             )
-        whole, shape = tuple(ids.shape), tuple(ids.shape)
+        shape = tuple(ids.shape)
         last = (self.options.max_word_length,) if self.use_character_inputs else ()
         if in_groups and len(shape) == 3 + len(last):
             shape = shape[1:]
         is_short = len(shape) > 1 and shape[1] is not None and shape[1] < 2
         if len(shape) != 2 + len(last) or shape[2:] != last or is_short:
             axes = ", ".join(["batch", "time >= 2", *map(str, last)])
-            raise InputError(f"ids must have the shape ({axes}), got {whole}.")
+            raise InputError(f"ids must have the shape ({axes}), got {tuple(ids.shape)}.")
         if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):
             array = np.asarray(ids)
             highest = N_CHARACTERS if self.n_tokens is None else self.n_tokens

@@ -38,9 +38,9 @@ from bilm.use.word_vectors import WordSource, find_words
 
 Sentences = Iterable[str | bytes | Tokens]
 Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
-# An array of a given shape to write into: in memory, or on a disk.
+# Creates an array to write into from its shape: in memory or on disk.
 NewArray = Callable[[tuple[int, ...]], Any]
-# The files of a `Pretrained` that not every class uses, and the classes that use them.
+# Files that only some classes use.
 _USED_BY = {
     "softmax_file": "Predictor",
     "embedding_weight_file": "ELMo and ELMoEmbedding",
@@ -49,7 +49,7 @@ _USED_BY = {
 
 
 class Pretrained(NamedTuple):
-    """A model and the settings that it is loaded with: the arguments of `ELMo.from_pretrained` and
+    """A model and how to load it: the arguments of `ELMo.from_pretrained` and
     `Predictor.from_pretrained`, which accept a `Pretrained` instead of a source. It can be pickled.
 
     Attributes:
@@ -62,8 +62,8 @@ class Pretrained(NamedTuple):
         embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words missing
             from it are encoded from their characters.
         precision: "float32", or "bfloat16" for matrix products in bfloat16.
-        warm_up: a text file or sentences. Each sentence then starts from the states after this
-            text instead of zeros; for models that were trained without resets, see
+        warm_up: a text file or sentences. Each sentence starts from the states after this text
+            instead of zeros, for models trained without resets; see
             `bilm.data.sentences.read_warm_up`.
         softmax_file: the softmax of a `Predictor`, an HDF5 file with `softmax/W` (words,
             projection_dim) and `softmax/b` (words,) such as AllenNLP's. By default the softmax in
@@ -82,26 +82,26 @@ class Pretrained(NamedTuple):
     def of(
         cls, source: ModelSource | Pretrained, unused: Sequence[str], **settings: Any
     ) -> Pretrained:
-        """`source` with settings; a `Pretrained` already includes them, so none may be given. The
-        caller does not use the fields `unused`, so they must not be given either."""
+        """`source` with settings; a `Pretrained` already has them, so none are allowed. Fields
+        that the caller does not use, `unused`, must be None."""
         if not isinstance(source, Pretrained):
             source, settings = cls(source, **settings), {}
         for name, value in settings.items():
             if value != cls._field_defaults.get(name):
                 raise InputError(f"{name} must be set in the Pretrained, got {shown(value)}.")
         for name in unused:
-            if (given := getattr(source, name)) is not None:
-                raise InputError(f"{name} is used by {_USED_BY[name]} only, got {shown(given)}.")
+            if (value := getattr(source, name)) is not None:
+                raise InputError(f"{name} is used by {_USED_BY[name]} only, got {shown(value)}.")
         return source
 
     def absolute(self) -> Pretrained:
-        """The same model with absolute paths, for processes with other working directories."""
+        """A copy with absolute paths, for processes with other working directories."""
         source: Any = self.source
         is_pair = isinstance(source, Sequence) and not isinstance(source, str)
         source = tuple(map(_absolute, source)) if is_pair else _absolute(source)
-        files = ("vocab_file", "embedding_weight_file", "warm_up", "softmax_file")
-        found = {name: _absolute(getattr(self, name)) for name in files}
-        return self._replace(source=source, **found)
+        names = ("vocab_file", "embedding_weight_file", "warm_up", "softmax_file")
+        files = {name: _absolute(getattr(self, name)) for name in names}
+        return self._replace(source=source, **files)
 
     def load(self) -> ELMo:
         """Load it as an `ELMo`; raises what `ELMo.from_pretrained` does."""
@@ -117,16 +117,16 @@ def _absolute(value: Any) -> Any:
 class ELMo:
     """A pretrained language model that turns sentences into vectors.
 
-    Created by `ELMo.from_pretrained`. The vectors of a sentence do not depend on other sentences or
-    on the batches. A pickled model does not need its files.
+    Created by `ELMo.from_pretrained`. The vectors of a sentence do not depend on the other
+    sentences or on the batch size. A pickled model does not need its files.
 
     Attributes:
         options: the model's options.
         n_layers: number of layers, including the token layer.
         dim: size of a vector, n_directions * projection_dim.
         network: the layers.
-        word_ids: returns the token encoder's ids of words, 0-based.
-        corpus: runs the network over sentences; its window size can be set.
+        word_ids: function from words to the token encoder's 0-based ids.
+        corpus: runs the network over sentences; its window size is adjustable.
     """
 
     def __init__(self, words: WordSource, network: BiLM) -> None:
@@ -182,7 +182,7 @@ class ELMo:
         return elmo
 
     def _corpus_with_boundaries(self) -> CorpusEncoder:
-        """As `corpus`, for sentences that include `<S>` and `</S>`."""
+        """Like `corpus`, for sentences that include `<S>` and `</S>`."""
         if self._framed is None:
             self._framed = CorpusEncoder(self.network, self.word_ids, has_boundaries=True)
         self._framed.window_tokens = self.corpus.window_tokens
@@ -275,15 +275,15 @@ class ELMo:
                 tensors. Bytes are UTF-8. Trailing "" is padding, without vectors.
             layers: "average" or "sum" of all layers, including the token layer; "top"; "all"; a
                 layer number, 0 for the token layer, -1 for the top; a trained `ScalarMix`; or one
-                weight per layer. A mix that normalises does so within each sentence.
+                weight per layer. Layer normalisation is done within each sentence.
             pooling: "mean" or "max" over a sentence's tokens; zeros for an empty sentence.
-            batch_size: most sentences computed together; None: chosen for speed. It does not
-                change the vectors.
-            boundaries: add the vectors of `<S>` before and of `</S>` after each sentence, with
-                pooling as well.
-            show_progress: True shows it on standard error; a function is called with a `Stage`
-                sentences and tokens so far; None shows it if the logger `bilm` is at INFO.
-            output: "list"; "padded" gives `PaddedVectors`; "ragged" gives a tf.RaggedTensor
+            batch_size: maximum number of sentences computed together; None: chosen for speed. It
+                does not change the vectors.
+            boundaries: add the vectors of `<S>` and `</S>` around each sentence, also before
+                pooling.
+            show_progress: True shows the progress on standard error; a function is called with a
+                `Stage` of tokens after each sentence; None is True if the logger `bilm` is at INFO.
+            output: "list"; "padded" returns `PaddedVectors`; "ragged" a tf.RaggedTensor
                 (sentences, tokens, dim), with layers="all" (sentences, tokens, n_layers, dim).
 
         Returns:
@@ -300,7 +300,7 @@ class ELMo:
                 f"output must be 'list' with pooling, got {shown(output)}: pooled vectors all have "
                 "the same shape, np.stack makes them one array."
             )
-        found = list(
+        vectors = list(
             self.encode_iter(
                 sentences,
                 layers,
@@ -311,10 +311,10 @@ class ELMo:
             )
         )
         if output == "list":
-            return found
+            return vectors
         middle = (self.n_layers,) if LayerChoice(layers, self.n_layers).keeps_layers else ()
-        as_one = _padded if output == "padded" else _ragged
-        return as_one(found, (*middle, self.dim))
+        combine = _padded if output == "padded" else _ragged
+        return combine(vectors, (*middle, self.dim))
 
     def word_vector(self, query: str, layers: Layers = "average") -> np.ndarray:
         """The vector of the word in brackets in a sentence such as "they [play] cards": float32
@@ -395,10 +395,10 @@ class ELMo:
         middle = (self.n_layers,) if choice.keeps_layers or choice.mix is not None else ()
         shape = (*middle, len(sentence), self.dim)
         if choice.mix is not None:
-            whole = np.empty(shape, np.float32)
+            all_layers = np.empty(shape, np.float32)
             for block in blocks:
-                whole[:, block.positions, block.columns] = block.layers
-            return job.finish(choice(whole))
+                all_layers[:, block.positions, block.columns] = block.layers
+            return job.finish(choice(all_layers))
         if job.pooling is not None:
             parts = ((block.columns, choice(block.layers)) for block in blocks)
             return job.pool(parts, len(sentence), (*middle, self.dim))
@@ -468,10 +468,10 @@ def _padded(results: list[np.ndarray], shape: tuple[int, ...]) -> PaddedVectors:
     """`shape` is the shape of a token's vectors."""
     lengths = np.array([vectors.shape[-2] for vectors in results], np.int64)
     longest = int(lengths.max(initial=0))
-    together = np.zeros((len(results), *shape[:-1], longest, shape[-1]), np.float32)
-    for row, vectors in zip(together, results, strict=True):
+    padded = np.zeros((len(results), *shape[:-1], longest, shape[-1]), np.float32)
+    for row, vectors in zip(padded, results, strict=True):
         row[..., : vectors.shape[-2], :] = vectors
-    return PaddedVectors(together, np.arange(longest) < lengths[:, np.newaxis])
+    return PaddedVectors(padded, np.arange(longest) < lengths[:, np.newaxis])
 
 
 def _ragged(results: list[np.ndarray], shape: tuple[int, ...]) -> tf.RaggedTensor:

@@ -151,10 +151,9 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         trainable: bool = True,
         **kwargs: Any,
     ) -> ELMoEmbedding:
-        """Load a model as `ELMo.from_pretrained` does; raises what it does.
+        """Load a model; source and errors as for `ELMo.from_pretrained`.
 
-        The other arguments are those of the constructor; `vocab_file` defaults to the model's
-        vocab.txt.
+        Other arguments as for the constructor; `vocab_file` defaults to the model's vocab.txt.
         """
         model = Pretrained.of(
             source,
@@ -189,7 +188,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
     def _make_mix(
         self, layers: Any, l2_coef: float | None, do_layer_norm: bool
     ) -> ScalarMix | None:
-        """The trainable mix, or None for a fixed choice, whose factors are set."""
+        """The trainable mix; or None for a fixed choice, after setting `_factors`."""
         is_new = isinstance(layers, str) and layers == MIX
         if not is_new and (l2_coef is not None or do_layer_norm):
             raise InputError(
@@ -198,7 +197,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         if is_new or (isinstance(layers, ScalarMix) and layers.W is not None):
             start = None if is_new else layers
             if start is not None:
-                start.layer_weights(self.n_layers)  # checks them
+                start.layer_weights(self.n_layers)  # check
                 l2_coef, do_layer_norm = start.l2_coef, start.do_layer_norm
             mix = ScalarMix(
                 self.n_layers, l2_coef=l2_coef, do_layer_norm=do_layer_norm, name=self.name
@@ -230,10 +229,10 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
             )
             return vectors
         if inputs.dtype == tf.string:
-            found = self.all_layers(framed_words(inputs))
+            results = self.all_layers(framed_words(inputs))
         else:
-            found = self.language_model(inputs)
-        layers, mask = found["lm_embeddings"], found["mask"]
+            results = self.language_model(inputs)
+        layers, mask = results["lm_embeddings"], results["mask"]
         if self.mix is not None:
             vectors = self.mix(layers, mask)
         else:
@@ -248,7 +247,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         return self.language_model.read(tokens, sentences.mask)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """The time axis of sentences is unknown before they run."""
+        """The shape; the time axis of sentences is unknown before the call."""
         n_axes = 1 + self._are_in_groups(inputs)
         time = inputs.shape[n_axes] if len(inputs.shape) > n_axes else None
         if time is not None:
@@ -280,7 +279,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
 
 def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:
-    """The values of `words`, which may be from a saved layer's configuration."""
+    """Check `words`, which may come from a saved layer, and return its values."""
     if words is None:
         raise InputError("weight_file must be given, or words, got neither.")
     require(OBJECT, words=words)

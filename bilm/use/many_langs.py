@@ -7,8 +7,8 @@ Their format, according to that program's source (version 0.0.4 on PyPI) and its
 - `char.dic` and `word.dic`: per line a token, a tab and its id. A line with an empty token stands
   for U+3000, which the program stripped as white space. Special tokens: <bos>, <eos>, <oov>, <pad>,
   and for characters <bow> and <eow>.
-- A word is cut to max_characters_per_token - 2 characters (not bytes). The characters are between
-  two marks: the program uses <eow> as the first mark and <bow> as the last.
+- A word is cut to max_characters_per_token - 2 characters (not bytes), and its characters are put
+  between <eow> and <bow>, in this order.
 - `token_embedder.pkl`: vectors of characters and words; convolutions, maximum, activation and
   highway layers over the characters; and a projection of [word; characters]. Its highway gate
   multiplies the input, ours the transformed part, so the sign of the gate's weights is changed. We
@@ -72,12 +72,12 @@ _SPECIAL = (BEGIN, END, UNKNOWN, PADDING, WORD_BEGIN, WORD_END)
 def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: PathLike) -> None:
     """Convert an ELMoForManyLangs model to weights and options of bilm.
 
-    `ELMo` computes the same vectors as that program does for its first batch. The weights hold
-    dictionaries of characters and words instead of 261 byte vectors, so other readers of published
-    weights refuse them.
+    `ELMo` then computes the vectors that the original computes for its first batch. The weights
+    hold dictionaries of characters and words instead of 261 byte vectors, so other readers of
+    published weights reject them.
 
     `source` is a folder or ZIP file with the files above, or a name or an address, see
-    `bilm.files.named_models`. The results are an HDF5 and a JSON file.
+    `bilm.files.named_models`. The results are an HDF5 file and a JSON file.
     """
     with _opened_folder(local_source(source)) as folder:
         path, config = _read_config(folder)
@@ -98,14 +98,14 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
         lstms = _Tensors(os.path.join(folder, _ENCODER))
         for direction, stack in zip(("forward", "backward"), network.stacks, strict=True):
             _fill_stack(stack, lstms, direction)
-        lstms.require_all_taken()
+        lstms.require_all_used()
     texts = {DICTIONARY_CHARACTERS: as_bytes([characters[row] for row in order])}
     if words:
         texts[DICTIONARY_WORDS] = as_bytes(words)
     values = {w.dataset: w.variable.numpy() for w in network.weight_table() if w.dataset}
-    with Outputs([weight_file, options_file], overwrite=True).temporaries() as (weights, beside):
+    with Outputs([weight_file, options_file], overwrite=True).temporaries() as (weights, settings):
         save_hdf5(weights, values, texts=texts)
-        write_json(beside, options.inference_dict())
+        write_json(settings, options.inference_dict())
 
 
 @contextlib.contextmanager
@@ -122,7 +122,7 @@ def _opened_folder(source: PathLike) -> Iterator[str]:
 
 
 def _members(path: str, names: Sequence[str]) -> list[str]:
-    """The names of a model's files, which are in the folder of the encoder."""
+    """The names of a model's files: those in the same folder as the encoder."""
     folders = [posixpath.dirname(name) for name in names if posixpath.basename(name) == _ENCODER]
     if len(folders) != 1:
         raise InputError(
@@ -134,21 +134,21 @@ def _members(path: str, names: Sequence[str]) -> list[str]:
 
 
 def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
-    """The file with the model's sizes, which config.json names, and its content."""
+    """The path and content of the file with the sizes, which config.json names."""
     path = os.path.join(folder, _CONFIG)
-    named = read_json_object(path, "configuration").get("config_path")
-    if not isinstance(named, str):
+    config_path = read_json_object(path, "configuration").get("config_path")
+    if not isinstance(config_path, str):
         raise InputError(f"{path}: config_path is missing: the file with the sizes.")
-    base = named.replace("\\", "/").rpartition("/")[2]
-    beside = os.path.join(folder, base)
-    if os.path.isfile(beside):
-        path, values = beside, read_json_object(beside, "configuration")
-    elif base in _STANDARD_NAMES:
-        path, values = base, _STANDARD
+    name = config_path.replace("\\", "/").rpartition("/")[2]
+    local = os.path.join(folder, name)
+    if os.path.isfile(local):
+        path, values = local, read_json_object(local, "configuration")
+    elif name in _STANDARD_NAMES:
+        path, values = name, _STANDARD
     else:
         raise InputError(
             f"{path}: config_path must name a file in {folder} or one of "
-            f"{', '.join(_STANDARD_NAMES)}, got {named!r}."
+            f"{', '.join(_STANDARD_NAMES)}, got {config_path!r}."
         )
     parts = ("encoder", "token_embedder")
     require(OBJECT, **{f"{path}: {part}": values.get(part) for part in parts})
@@ -162,7 +162,7 @@ def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: i
             dim=encoder["dim"],
             projection_dim=encoder["projection_dim"],
             n_layers=encoder["n_layers"],
-            # In that program 0 means no bound.
+            # 0 means no bound there.
             cell_clip=encoder["cell_clip"] or None,
             proj_clip=encoder["proj_clip"] or None,
             use_skip_connections=True,
@@ -183,30 +183,30 @@ def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: i
 
 
 class _Tensors:
-    """The tensors of a file; all must be taken, in the expected shapes."""
+    """The tensors of a file; each must be taken once, in its expected shape."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._left = read_tensors(path)
+        self._remaining = read_tensors(path)
 
     def n_rows(self, name: str) -> int:
-        if name not in self._left:
+        if name not in self._remaining:
             raise InputError(f"{self._path}: {name} is missing.")
-        return len(self._left[name])
+        return len(self._remaining[name])
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        found = self._left[name].shape if name in self._left else "nothing"
-        if found != shape:
-            raise InputError(f"{self._path}: {name}: must have shape {shape}, got {found}.")
-        return self._left.pop(name)
+        stored = self._remaining[name].shape if name in self._remaining else "nothing"
+        if stored != shape:
+            raise InputError(f"{self._path}: {name}: must have shape {shape}, got {stored}.")
+        return self._remaining.pop(name)
 
-    def require_all_taken(self) -> None:
-        if self._left:
-            raise InputError(f"{self._path}: unexpected: {', '.join(sorted(self._left))}.")
+    def require_all_used(self) -> None:
+        if self._remaining:
+            raise InputError(f"{self._path}: unexpected: {', '.join(sorted(self._remaining))}.")
 
 
 def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str]:
-    """The token of each row; "" for a row without one."""
+    """The token of each row, "" if it has none."""
     try:
         # `read_lines` would drop a byte order mark, which may be in the dictionary.
         text = Path(require_file(path, "dictionary")).read_bytes().decode("utf-8")
@@ -234,7 +234,7 @@ def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str
 
 
 def _fill_encoder(encoder: DictionaryEncoder, tensors: _Tensors, order: list[int]) -> None:
-    """Set the encoder's variables; `order` gives the rows of the characters."""
+    """Set the encoder's variables; `order`: the source's row of each character."""
     table = tensors.take(_CHARACTER_TABLE, *encoder.char_embed.shape)
     encoder.char_embed.assign(table[order])
     for i, (kernel, bias) in enumerate(encoder.convolutions):
@@ -260,11 +260,11 @@ def _fill_encoder(encoder: DictionaryEncoder, tensors: _Tensors, order: list[int
     projection = tensors.take("projection.weight", size, word_dim + n).T
     if encoder.W_word is not None:
         encoder.W_word.assign(projection[:word_dim])
-    # With a dictionary there is always a projection.
+    # A dictionary model always has a projection.
     kernel, bias = cast(tuple[Any, Any], encoder.projection)
     kernel.assign(projection[word_dim:])
     bias.assign(tensors.take("projection.bias", size))
-    tensors.require_all_taken()
+    tensors.require_all_used()
 
 
 def _fill_stack(stack: LSTMStack, tensors: _Tensors, direction: str) -> None:
@@ -274,7 +274,7 @@ def _fill_stack(stack: LSTMStack, tensors: _Tensors, direction: str) -> None:
         inputs = tensors.take(f"{source}.input_linearity.weight", 4 * dim, size)
         states = tensors.take(f"{source}.state_linearity.weight", 4 * dim, size)
         bias = tensors.take(f"{source}.state_linearity.bias", 4 * dim)
-        bias[dim : 2 * dim] -= 1  # of the forget gate
+        bias[dim : 2 * dim] -= 1  # forget gate
         # Rows [input; state], columns the gates: (2 * size, 4 * dim).
         weights.kernel.assign(_our_gates(np.concatenate([inputs.T, states.T])))
         weights.bias.assign(_our_gates(bias))

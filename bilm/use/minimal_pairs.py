@@ -66,7 +66,7 @@ class PairCounts:
                 self.n_ties[direction] += good == bad
 
     def accuracy(self, direction: str) -> float:
-        """The proportion of pairs that are right, 0 to 1; a tie counts as half."""
+        """The proportion of correct pairs, 0 to 1; a tie counts half."""
         return (self.n_right[direction] + self.n_ties[direction] / 2) / self.n_pairs
 
 
@@ -75,7 +75,7 @@ def read_pairs(files: Iterable[PathLike], phenomenon_field: str | None = None) -
     `phenomenon_field` None: the first of `PHENOMENON_FIELDS` in a line.
 
     Raises:
-        InputError: a line is not such an object, or there is no pair.
+        InputError: a line is not such an object, or there are no pairs.
     """
     pairs, path = [], None
     for path in files:

@@ -1,17 +1,17 @@
-"""The language model itself: probabilities of text, and likely words for places in a text.
+"""Probabilities of text by a language model, and the likeliest words at positions of a text.
 
     predictor = Predictor.from_pretrained("model")
     scores = predictor.score(["They saw it ."])
     words = predictor.substitutes(["They ___ it ."])
 
-Words for a place are predicted from the text on both sides, without reading the place itself: the
-product of the distributions of both directions, a product of experts (Hinton 2002, "Training
-products of experts by minimizing contrastive divergence"). If the text before and the text after
-are independent given the word, Bayes' rule is
+The words at a position are predicted from the text on both sides, but not from the token itself, by
+the product of both directions' distributions: a product of experts (Hinton 2002, "Training products
+of experts by minimizing contrastive divergence"). If the text before and the text after are
+independent given the word, Bayes' rule is
 
     p(word | before, after) = p(word | before) p(word | after) / p(word) / normaliser,
 
-so the product is divided by p(word) to the power of `prior`: 1 is Bayes' rule, 0 the product alone.
+so the product is divided by p(word) ** prior: 1 is Bayes' rule, 0 the plain product.
 p(word) is log-uniform over the word's rank in the vocabulary, as in the sampled softmax.
 """
 
@@ -67,7 +67,7 @@ from bilm.use.elmo import Pretrained
 logger = logging.getLogger(__name__)
 
 GAP = "___"
-# Logits of substitutes that exist at a time.
+# Most logits in memory at a time.
 _MOST_LOGITS = 2**24
 _DIRECTIONS = {"forward": 0, "backward": 1}
 
@@ -91,16 +91,16 @@ _PLACES = Rule("'gaps', 'all' or a list of integers >= 0", _are_places)
 class SentenceScore(NamedTuple):
     """Log-probabilities of a sentence in nats (natural logarithms), per direction.
 
-    The forward direction predicts the tokens from left to right and then the end `</S>`, the
-    backward direction from right to left and then the begin `<S>`. A token outside the vocabulary
+    The forward direction predicts the tokens from left to right and then `</S>`, the backward
+    direction from right to left and then `<S>`. A token outside the vocabulary
     is predicted as `<UNK>`. Peters et al. (2018), section 3.1.
     """
 
     tokens: list[str]  # n tokens
     known: np.ndarray  # bool (n,), whether a token is in the vocabulary
-    forward: np.ndarray  # float32 (n,), log p(token | the tokens before it)
+    forward: np.ndarray  # float32 (n,), log p(token | previous tokens)
     end: float  # log p(`</S>` | the tokens)
-    backward: np.ndarray | None  # as `forward`, the tokens after it; None if forward-only
+    backward: np.ndarray | None  # the same given the next tokens; None if forward-only
     begin: float | None  # log p(`<S>` | the tokens); None if forward-only
 
     @property
@@ -111,18 +111,18 @@ class SentenceScore(NamedTuple):
 
     @property
     def surprisals(self) -> np.ndarray:
-        """-log2 p of each token and of `</S>`, given the tokens before it: float64 (n + 1,), bits.
+        """-log2 p of each token and of `</S>`, given the previous tokens: float64 (n + 1,), bits.
         Their sum is the surprisal of the sentence."""
         return np.append(self.forward.astype(np.float64), self.end) / -math.log(2)
 
     @property
     def forward_total(self) -> float:
-        """log p(sentence) from left to right, including the end."""
+        """log p(sentence) from left to right, including `</S>`."""
         return float(self.forward.sum(dtype=np.float64)) + self.end
 
     @property
     def backward_total(self) -> float | None:
-        """log p(sentence) from right to left, including the begin."""
+        """log p(sentence) from right to left, including `<S>`."""
         if self.backward is None or self.begin is None:
             return None
         return float(self.backward.sum(dtype=np.float64)) + self.begin
@@ -135,12 +135,12 @@ class SentenceScore(NamedTuple):
 
 
 class Substitutes(NamedTuple):
-    """The likeliest words of one place, normalised over the vocabulary without `<S>`, `</S>` and
-    `<UNK>`."""
+    """The likeliest words at one position. Probabilities are normalised over the vocabulary without
+    `<S>`, `</S>` and `<UNK>`."""
 
     place: int  # 0-based position in the sentence
     token: str  # at this position
-    words: list[str]  # the likeliest first
+    words: list[str]  # likeliest first
     log_probabilities: np.ndarray  # float32 (words,), nats
     of_token: float | None  # log-probability of `token`; None if it is not in the vocabulary
     rank: int | None  # of `token`, 1 for the likeliest word; None if it is not in the vocabulary
@@ -153,18 +153,18 @@ class _Request(NamedTuple):
 
 
 class _Distribution(NamedTuple):
-    """The distribution over words at a place: the product of `directions`, divided by the prior."""
+    """A distribution over words: the product of `directions`, divided by the prior."""
 
     directions: Sequence[int]
     bias: np.ndarray  # float32 (words,), of all directions and the prior; NEVER for special tokens
-    n: int  # number of likeliest words to find
+    n: int  # number of words to return
 
 
 class Predictor:
-    """A language model with its softmax, which computes probabilities of words.
+    """A language model with its softmax.
 
-    Created by `Predictor.from_pretrained`. The results of a sentence do not depend on other
-    sentences or on the batches. A pickled predictor does not need its files.
+    Created by `Predictor.from_pretrained`. The results of a sentence do not depend on the
+    other sentences or on the batch size. A pickled predictor does not need its files.
 
     Attributes:
         options: the model's options.
@@ -194,9 +194,9 @@ class Predictor:
         """Load a model.
 
         Args:
-            source: a training folder or a checkpoint, ours or the original's; or weights with a
-                softmax (as `bilm dump` writes them), or with `softmax_file`; see
-                `bilm.files.model_files.open_model`. Or a `Pretrained`, which includes the other
+            source: a training folder or a checkpoint, ours or the original's; weights with a
+                softmax (as `bilm dump` writes them) or with `softmax_file`, see
+                `bilm.files.model_files.open_model`; or a `Pretrained`, which includes the other
                 arguments.
             vocab_file, precision, warm_up, softmax_file: see `Pretrained`. If the model has a
                 vocabulary, `vocab_file` must hold the same words.
@@ -248,7 +248,7 @@ class Predictor:
 
         Args:
             sentences, batch_size: as for `ELMo.encode`.
-            forward_only: leave out the backward direction, for half the time.
+            forward_only: skip the backward direction, which halves the time.
 
         Raises:
             InputError: a sentence is neither text nor a list of tokens, or `batch_size` is below 1.
@@ -263,8 +263,8 @@ class Predictor:
         forward_only: bool = False,
         with_ids: bool = False,
     ) -> Iterator[Any]:
-        """The scores of a stream, in bounded memory and in the order of the input; see `score`.
-        `with_ids` takes pairs (id, sentence) and yields pairs (id, `SentenceScore`)."""
+        """The scores of a stream in bounded memory, in order; see `score`. `with_ids` takes
+        pairs (id, sentence) and yields pairs (id, `SentenceScore`)."""
         require_at_least(1, batch_size=batch_size)
         directions = range(1 if forward_only else self.options.n_directions)
         requests = (_Request(*item) for item in read_stream(sentences, with_ids))
@@ -282,8 +282,8 @@ class Predictor:
         prior: float | None = None,
         batch_size: int | None = None,
     ) -> list[list[Substitutes]]:
-        """The likeliest words at positions of sentences: for each sentence a list of `Substitutes`,
-        one per place. Arguments as for `substitutes_iter`."""
+        """The likeliest words at positions of sentences: a list of `Substitutes` per sentence, one
+        for each position. Arguments as for `substitutes_iter`."""
         return list(
             self.substitutes_iter(
                 sentences,
@@ -310,20 +310,20 @@ class Predictor:
 
         Args:
             sentences: lists of tokens, or text that is split at white space.
-            places: "gaps", the tokens that are `___`; "all" tokens; or 0-based positions, the same
-                for each sentence. The token at a place does not influence its substitutes.
+            places: "gaps", the tokens `___`; "all" tokens; or 0-based positions, the same for each
+                sentence. The token at a position does not influence its substitutes.
             n: number of words.
-            directions: "forward" or "backward" uses one direction; None: the product of all (see
+            directions: "forward", "backward", or None for the product of all (see
                 `bilm.use.predictor`).
-            prior: divide by p(word) to this power, 0 to 1. None: 1 for two directions, 0 for one.
+            prior: divide by p(word) ** prior, 0 to 1. None: 1 for two directions, 0 for one.
             batch_size: as for `score`.
             with_ids: take pairs (id, sentence) and yield pairs (id, list).
 
         Yields:
-            For each sentence a list of `Substitutes`, one per place.
+            For each sentence a list of `Substitutes`, one per position.
 
         Raises:
-            InputError: an argument has a wrong value, or a sentence lacks a place.
+            InputError: an argument has a wrong value, or a sentence lacks a position.
         """
         require_at_least(1, batch_size=batch_size)
         require(integer(), n=n)
@@ -339,13 +339,15 @@ class Predictor:
             requests, lambda w: self._substitutes(w, distribution, batch_size), with_ids
         )
 
-    def _distribution(self, n: int, wanted: str | None, prior: float | None) -> _Distribution:
+    def _distribution(self, n: int, direction: str | None, prior: float | None) -> _Distribution:
         directions: Sequence[int] = range(self.options.n_directions)
-        if wanted is not None:
-            require(one_of(tuple(_DIRECTIONS)), directions=wanted)
-            if _DIRECTIONS[wanted] not in directions:
-                raise InputError(f"directions: must be 'forward' for this model, got {wanted!r}.")
-            directions = [_DIRECTIONS[wanted]]
+        if direction is not None:
+            require(one_of(tuple(_DIRECTIONS)), directions=direction)
+            if _DIRECTIONS[direction] not in directions:
+                raise InputError(
+                    f"directions: must be 'forward' for this model, got {direction!r}."
+                )
+            directions = [_DIRECTIONS[direction]]
         if prior is None:
             prior = len(directions) - 1
         vocabulary = self.vocabulary
@@ -379,17 +381,17 @@ class Predictor:
     ) -> Iterator[SentenceScore]:
         distinct: dict[tuple[str, ...], int] = {}
         numbers = [distinct.setdefault(tuple(r.tokens), len(distinct)) for r in requests]
-        # In the reading order of each direction: the tokens, then the sentence end.
-        read = [np.empty((len(directions), len(tokens) + 1), np.float32) for tokens in distinct]
+        # In the reading order of each direction: the tokens, then `</S>` or `<S>`.
+        log_p = [np.empty((len(directions), len(tokens) + 1), np.float32) for tokens in distinct]
         states: Any = None
         for chunk in self._chunks(list(distinct), batch_size):
             before = states if chunk.is_continued else None
             losses, states = self._scorer.losses(chunk, before, directions)
             for row, number, count in chunk.rows():
-                read[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
+                log_p[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
         both = len(directions) == 2
         for request, number in zip(requests, numbers, strict=True):
-            values = read[number].copy()  # a repeated sentence has arrays of its own
+            values = log_p[number].copy()  # repeated sentences must not share arrays
             yield SentenceScore(
                 tokens=list(request.tokens),
                 known=self.vocabulary.known_ids(request.tokens) >= 0,
@@ -402,20 +404,18 @@ class Predictor:
     def _substitutes(
         self, requests: Sequence[_Request], distribution: _Distribution, batch_size: int | None
     ) -> Iterator[list[Substitutes]]:
-        wanted = [request for request in requests if len(request.positions)]
-        hidden = self._hidden(wanted, distribution.directions, batch_size)
-        places = [
-            (place, request.tokens[place]) for request in wanted for place in request.positions
-        ]
-        found = self._likeliest_at(hidden, places, distribution)
+        with_positions = [request for request in requests if len(request.positions)]
+        hidden = self._hidden(with_positions, distribution.directions, batch_size)
+        places = [(k, request.tokens[k]) for request in with_positions for k in request.positions]
+        substitutes = self._likeliest_at(hidden, places, distribution)
         for request in requests:
-            yield [next(found) for _ in request.positions]
+            yield [next(substitutes) for _ in request.positions]
 
     def _hidden(
         self, requests: Sequence[_Request], directions: Sequence[int], batch_size: int | None
     ) -> np.ndarray:
-        """The inputs of the softmax at each position, summed over directions, because a product of
-        softmaxes has the sum of their logits: float32 (positions of all requests, dim)."""
+        """The softmax's inputs at all positions, float32 (positions of all requests, dim), summed
+        over directions, because the logits of a product of softmaxes are the sum of theirs."""
         first = np.cumsum([0, *(len(request.positions) for request in requests)])
         summed = np.zeros((int(first[-1]), self.options.lstm.projection_dim), np.float32)
         states: Any = None
@@ -437,13 +437,13 @@ class Predictor:
     def _likeliest_at(
         self, hidden: np.ndarray, places: Sequence[tuple[int, str]], distribution: _Distribution
     ) -> Iterator[Substitutes]:
-        """The substitutes at places (position, token), given the inputs of the softmax there."""
+        """The substitutes at `places` (position, token), whose softmax inputs are `hidden`."""
         at_once = max(1, min(256, _MOST_LOGITS // self.vocabulary.size))
         targets = self.vocabulary.word_ids([token for _, token in places])
         W = tf.convert_to_tensor(self._model.softmax.W)
         for start in range(0, len(places), at_once):
             part = slice(start, start + at_once)
-            found = likeliest_words(
+            likeliest = likeliest_words(
                 hidden[part],
                 W,
                 distribution.bias,
@@ -451,23 +451,23 @@ class Predictor:
                 distribution.n,
                 self._model.softmax.precision,
             )
-            ids, log_p, of_targets, ranks = (x.numpy() for x in found)
+            ids, log_p, token_log_p, ranks = (x.numpy() for x in likeliest)
             for k, (position, token) in enumerate(places[part]):
-                counts = distribution.bias[targets[start + k]] > NEVER
+                has_rank = distribution.bias[targets[start + k]] > NEVER
                 yield Substitutes(
                     position,
                     token,
                     [self.vocabulary.id_to_word(number) for number in ids[k].tolist()],
                     log_p[k],
-                    float(of_targets[k]) if counts else None,
-                    int(ranks[k]) + 1 if counts else None,
+                    float(token_log_p[k]) if has_rank else None,
+                    int(ranks[k]) + 1 if has_rank else None,
                 )
 
 
 class Likeliest(NamedTuple):
     """The likeliest words at n positions."""
 
-    ids: tf.Tensor  # int32 (n, k), the likeliest word first; ties by ascending id
+    ids: tf.Tensor  # int32 (n, k), likeliest first, ties by ascending id
     log_probabilities: tf.Tensor  # float32 (n, k), nats
     of_targets: tf.Tensor  # float32 (n,), log-probabilities of the targets
     ranks: tf.Tensor  # int32 (n,), number of words likelier than the target
@@ -483,18 +483,18 @@ def likeliest_words(
 ) -> Likeliest:
     """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of the targets.
 
-    For the other arguments see `full_cross_entropy`; the bias of excluded classes is NEVER.
+    Other arguments as for `full_cross_entropy`; the bias of excluded classes is NEVER.
     """
     logits = matmul(hidden, W, precision, transpose_b=True) + bias  # (n, classes)
     log_sum = tf.reduce_logsumexp(logits, axis=1)
     best, ids = tf.math.top_k(logits, k)
-    given = tf.gather(logits, targets, batch_dims=1)  # (n,), the logits of the targets
-    ranks = tf.reduce_sum(tf.cast(logits > given[:, tf.newaxis], tf.int32), axis=1)
-    return Likeliest(ids, best - log_sum[:, tf.newaxis], given - log_sum, ranks)
+    target_logits = tf.gather(logits, targets, batch_dims=1)  # (n,)
+    ranks = tf.reduce_sum(tf.cast(logits > target_logits[:, tf.newaxis], tf.int32), axis=1)
+    return Likeliest(ids, best - log_sum[:, tf.newaxis], target_logits - log_sum, ranks)
 
 
 def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
-    """The positions of the tokens that are places; arguments as for `Predictor.substitutes`."""
+    """The positions in a sentence that `places` selects, see `Predictor.substitutes_iter`."""
     if isinstance(places, str):
         if places == "all":
             return range(len(tokens))
@@ -523,9 +523,10 @@ def _load_checkpoint(files: ModelFiles, model: Pretrained) -> tuple[LanguageMode
     checkpoint = os.fspath(files.weights)
     if model.softmax_file is not None:
         raise InputError(f"softmax_file is for weights; {checkpoint} is a checkpoint.")
-    found = _build(files.read_options(), files, model, None, checkpoint)
-    load_variables(checkpoint, found[0].weight_table())
-    return found
+    built = _build(files.read_options(), files, model, None, checkpoint)
+    language_model, _ = built
+    load_variables(checkpoint, language_model.weight_table())
+    return built
 
 
 def _load_weights(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
@@ -544,26 +545,27 @@ def _load_weights(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, 
             n_tokens_vocab=shapes[SOFTMAX_B][0],
             share_embedding_softmax=SOFTMAX_W not in shapes,
         )
-        found = _build(options, files, model, softmax.words(), softmax.path)
-        table = with_softmax_datasets(found[0].weight_table())
+        built = _build(options, files, model, softmax.words(), softmax.path)
+        language_model, _ = built
+        table = with_softmax_datasets(language_model.weight_table())
         names = (SOFTMAX_W, SOFTMAX_B)
         weights.load([weight for weight in table if weight.dataset not in names])
-        of_softmax = [weight for weight in table if weight.dataset in names]
-        softmax.load(of_softmax, also=(*ENCODER_GROUPS, *LSTM_GROUPS))
-        weights.load_initial_states(found[0].stacks)
-    return found
+        softmax_table = [weight for weight in table if weight.dataset in names]
+        softmax.load(softmax_table, also=(*ENCODER_GROUPS, *LSTM_GROUPS))
+        weights.load_initial_states(language_model.stacks)
+    return built
 
 
 def _build(
     options: Options, files: ModelFiles, model: Pretrained, words: list[str] | None, where: str
 ) -> tuple[LanguageModel, Vocabulary]:
-    """The model without values, and its vocabulary. `words` are stored with the softmax in the file
-    `where`."""
-    beside = files.vocabulary
+    """The model without values, and its vocabulary. `words`: those stored with the softmax in the
+    file `where`."""
+    default_file = files.vocabulary
     if model.softmax_file is not None and model.vocab_file is not None:
-        beside = None  # it may be the vocabulary of a token cache
+        default_file = None  # it may be the vocabulary of a token cache
     length = options.max_word_length
-    vocabulary = vocabulary_of(model.vocab_file, words, where, beside, length)
+    vocabulary = vocabulary_of(model.vocab_file, words, where, default_file, length)
     if vocabulary is None:
         raise InputError(
             f"{files.source}: the vocabulary of the softmax is missing: give vocab_file."

@@ -58,7 +58,7 @@ def export_saved_model(
 
     Args:
         source: see `bilm.files.model_files.open_model`; or a `Pretrained`.
-        folder: the folder to write; it appears when complete.
+        folder: the folder to write; it is created only when complete.
         mix: a trained `ScalarMix`, one fixed weight per layer, or None for equal weights. Layer
             normalisation is done within each sentence, so vectors do not depend on the batch.
         overwrite: replace `folder` if it holds a SavedModel and nothing else.
@@ -95,7 +95,7 @@ def export_saved_model(
 
 
 def _frozen(create: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
-    """Create a variable that optimizers leave alone after loading."""
+    """Create a variable that is not trainable after loading."""
     return create(**settings | {"trainable": False})
 
 
@@ -148,8 +148,8 @@ class ServedELMo(tf.train.Checkpoint):
         n_rows, n_tokens = tf.unstack(tf.shape(tokens))
         fit = tf.reduce_all((sequence_len >= 0) & (sequence_len <= n_tokens))
         rule = "sequence_len must hold the length of each row of tokens, at most their axis, got"
-        good = fit & (tf.size(sequence_len) == n_rows)
-        with tf.control_dependencies([tf.debugging.Assert(good, [rule, sequence_len])]):
+        is_valid = fit & (tf.size(sequence_len) == n_rows)
+        with tf.control_dependencies([tf.debugging.Assert(is_valid, [rule, sequence_len])]):
             return self._vectors(framed_words(tokens, tf.identity(sequence_len)), self._fixed())
 
     def _vectors(self, sentences: FramedWords, mix: Any) -> dict[str, tf.Tensor]:
@@ -173,7 +173,7 @@ def _variables_of(*layers: Any) -> list[tf.Variable]:
 
 
 def _mixed(mix: Any, layers: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """The mix of layers by a `ScalarMix` or by weights; it normalises within each sentence."""
+    """The mix of layers by a `ScalarMix`, normalised within each sentence, or by weights."""
     if not isinstance(mix, ScalarMix):
         return sum_layers(mix, layers)
     if not mix.normalises:
@@ -194,17 +194,17 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
     with extracted(path, "Keras model", lambda names: files) as folder:
         config = parse_json(Path(folder, files[0]).read_bytes(), f"{path}: {files[0]}")
         mixes = list(_mixes_of(config, path))
-        found = [mix for mix in mixes if name in (None, mix.name)]
-        if len(found) != 1:
+        matches = [mix for mix in mixes if name in (None, mix.name)]
+        if len(matches) != 1:
             which = ", or its name must be given" if name is None else f" named {name!r}"
             names = ", ".join(repr(mix.name) for mix in mixes) or "none"
             raise InputError(f"mix: {path} must hold one mix{which}, got {names}.")
-        _load_mix(found[0], os.path.join(folder, files[1]))
-        return found[0]
+        _load_mix(matches[0], os.path.join(folder, files[1]))
+        return matches[0]
 
 
 def _mixes_of(item: Any, path: str) -> Iterator[ScalarMix]:
-    """The mixes in a configuration. Other layers, which can be of any size, are not built."""
+    """The mixes in a configuration. Other layers, possibly large, are not built."""
     if isinstance(item, Mapping):
         kind, config = item.get("registered_name"), item.get("config") or {}
         try:
@@ -226,7 +226,7 @@ def _mix(config: Mapping[str, Any], n_layers: Any, use_top_only: bool = False) -
 
 
 def _load_mix(mix: ScalarMix, weights: str) -> None:
-    """Set the values of a mix from a Keras weights file, where a group `vars` has its name."""
+    """Set the values of a mix from the group of its name in a Keras weights file."""
     expected = [tuple(variable.shape) for variable in mix.weights]
     with open_hdf5(weights) as file:
         shapes = shapes_in(file)

@@ -1,4 +1,4 @@
-"""Checks of values that may be known only when a graph runs."""
+"""Checks of values that a graph may compute only when it runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def require_true(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Ten
 
 
 def require_all(value: tf.Tensor, holds: tf.Tensor, words: tf.Tensor, message: str) -> tf.Tensor:
-    """`value`, if `holds`, bool in the shape of `words`, is True everywhere; otherwise an error as
-    for `require_true`, with the first words where it is not."""
+    """`value`, if `holds`, bool of the shape of `words`, is True everywhere; otherwise an error as
+    for `require_true` that lists the first words for which it is False."""
     wrong = tf.boolean_mask(words, ~holds)
     return _checked(value, tf.size(wrong) == 0, message, wrong)
 
@@ -28,7 +28,7 @@ def _checked(
         with tf.control_dependencies([tf.debugging.Assert(condition, data, summarize=5)]):
             return tf.identity(value)
     if not condition:
-        found = [] if words is None else words[:5].numpy()
-        listed = ", ".join(repr(word.decode("utf-8", "replace")) for word in found)
+        first = [] if words is None else words[:5].numpy()
+        listed = ", ".join(repr(word.decode("utf-8", "replace")) for word in first)
         raise InputError(f"{message}: {listed}." if listed else f"{message}.")
     return value

@@ -34,7 +34,7 @@ _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028
 
 
 class FramedWords(NamedTuple):
-    """Sentences between their begin and end."""
+    """Sentences between `<S>` and `</S>`."""
 
     words: tf.Tensor  # string (batch, time + 2): `<S>`, the tokens, `</S>`, then `<S>` as padding
     mask: tf.Tensor  # bool (batch, time + 2), True from `<S>` to `</S>`
@@ -94,12 +94,12 @@ def framed_words(text: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedWor
     end = lengths[:, tf.newaxis] + 1  # (batch, 1), the position of `</S>`
     if text.shape.rank == 2:
         is_padding = tf.range(1, n_tokens + 1) >= end
-        is_whole = tf.equal(tf.strings.regex_replace(tokens, _WHITE_SPACE, ""), tokens)
-        for holds, rule in ((is_whole, WHITE_SPACE), (tf.not_equal(tokens, ""), EMPTY_TOKEN)):
+        is_one_word = tf.equal(tf.strings.regex_replace(tokens, _WHITE_SPACE, ""), tokens)
+        for holds, rule in ((is_one_word, WHITE_SPACE), (tf.not_equal(tokens, ""), EMPTY_TOKEN)):
             tokens = require_all(tokens, holds | is_padding, tokens, f"text: a token {rule}")
     positions = tf.range(n_tokens + 2)
-    mark = tf.fill((n_rows, 1), BOS)
-    words = tf.where(positions == end, EOS, tf.concat([mark, tokens, mark], axis=1))
+    bos = tf.fill((n_rows, 1), BOS)
+    words = tf.where(positions == end, EOS, tf.concat([bos, tokens, bos], axis=1))
     mask = positions <= end  # (batch, time + 2)
     return FramedWords(tf.where(mask, words, BOS), mask)
 
@@ -117,7 +117,7 @@ class TextLayer(keras.layers.Layer):
         """The type of the inputs that a `keras.Sequential` without a `keras.Input` expects."""
         return "string"
 
-    variable_dtype = compute_dtype  # if they differ, Keras casts variables to the former
+    variable_dtype = compute_dtype  # if they differ, Keras casts variables to `compute_dtype`
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
@@ -147,7 +147,7 @@ class _TextToIds(TextLayer):
         return ids
 
     def compute_output_spec(self, text: Any) -> keras.KerasTensor:
-        """The time axis of sentences is unknown before they run."""
+        """The shape; the time axis of sentences is unknown before the call."""
         time = text.shape[1] if len(text.shape) == 2 else None
         axes = (text.shape[0], None if time is None else time + 2, *self.last_axes)
         return keras.KerasTensor(axes, "int32")
@@ -186,14 +186,14 @@ class CharacterIds(_TextToIds):
         self.last_axes = (max_characters_per_token,)
 
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
-        """The character ids + 1 of words of any shape: int32, 1..261, a last axis more."""
-        room = self.max_characters_per_token - 2
-        content = tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=room), tf.int32)
-        lengths = tf.minimum(tf.strings.length(words), room)
-        for mark, of_mark in ((BOS, BOS_CHAR), (EOS, EOS_CHAR)):
-            is_mark = tf.equal(words, mark)
-            content = tf.where(is_mark[..., tf.newaxis], of_mark, content)
-            lengths = tf.where(is_mark, 1, lengths)
+        """The character ids + 1 of words of any shape: int32 (*shape, characters), 1..261."""
+        max_bytes = self.max_characters_per_token - 2
+        content = tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=max_bytes), tf.int32)
+        lengths = tf.minimum(tf.strings.length(words), max_bytes)
+        for boundary, character in ((BOS, BOS_CHAR), (EOS, EOS_CHAR)):
+            is_boundary = tf.equal(words, boundary)
+            content = tf.where(is_boundary[..., tf.newaxis], character, content)
+            lengths = tf.where(is_boundary, 1, lengths)
         lengths = lengths[..., tf.newaxis]  # (..., 1)
         positions = tf.range(self.max_characters_per_token)
         edge = tf.zeros_like(lengths)

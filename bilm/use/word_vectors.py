@@ -1,7 +1,7 @@
 """Sources of word vectors: characters, a word table, or a token cache.
 
-`find_words` chooses the source from a model's files. It is built for corpora, which are lists of
-words (`WordSource.build`), and for Keras, with tensors of strings (`WordVectors`).
+`find_words` chooses the source from a model's files. Use `WordSource.build` for lists of words, and
+`WordVectors` for string tensors in Keras.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class WordSource(NamedTuple):
 
     @property
     def tokens(self) -> list[list[str]]:
-        """All words and characters of vocabularies and dictionaries, on which the ids depend."""
-        of_dictionary = [] if self.dictionary is None else self.dictionary.tokens
-        return [self.words or [], *of_dictionary]
+        """All words and characters that determine the ids."""
+        dictionary_tokens = [] if self.dictionary is None else self.dictionary.tokens
+        return [self.words or [], *dictionary_tokens]
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """The encoder's ids of words, 0-based; see `encode_words` and `CachedWords`."""
@@ -82,11 +82,11 @@ class WordSource(NamedTuple):
         return {"kind": kind, "vocabulary": self.words, "n_rows": None}
 
     def require_vocabulary(self) -> Vocabulary:
-        """The words of the table or the cache; an error without them."""
+        """The words of the table or the cache; raises an error if they are missing."""
         if self.vocabulary is None:
-            what = "a word-level model" if self.kind == TABLE else "a token cache"
+            owner = "a word-level model" if self.kind == TABLE else "a token cache"
             raise InputError(
-                f"{self.table_file}: {what} needs its vocabulary: give vocab_file, or put "
+                f"{self.table_file}: {owner} needs its vocabulary: give vocab_file, or put "
                 "vocab.txt next to the weights."
             )
         return self.vocabulary
@@ -110,9 +110,9 @@ class WordSource(NamedTuple):
     def build(
         self, precision: str, weights: WeightsFile | None = None, table: WeightsFile | None = None
     ) -> BiLM:
-        """The network for corpora; without values unless the files of `find_words` are given."""
-        of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
-        n_tokens = None if of_characters else self.require_vocabulary().size
+        """The network for lists of words, with the values of the files if they are given."""
+        has_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
+        n_tokens = None if has_characters else self.require_vocabulary().size
         network = build_network(self.options, n_tokens, precision=precision, n_buckets=1)
         has_cache = self.kind == CACHE_AND_CHARACTERS
         if weights is not None:
@@ -130,7 +130,7 @@ def find_words(
     # A token cache, or the table of a word-level model if it is not in `weights`.
     table: WeightsFile | None = None,
     vocab_file: PathLike | None = None,  # the user's vocabulary of the table or the cache
-    beside: PathLike | None = None,  # the vocabulary next to the weights
+    default_file: PathLike | None = None,  # the vocabulary next to the weights
 ) -> WordSource:
     """Choose the source of word vectors."""
     char_cnn = options.char_cnn
@@ -140,8 +140,10 @@ def find_words(
     require_model_of(table, weights)
     embedding_file = table or weights
     if char_cnn is not None and vocab_file is not None:
-        beside = None  # it may be the vocabulary of the softmax
-    vocabulary = vocabulary_of(vocab_file, embedding_file.words(), embedding_file.path, beside)
+        default_file = None  # it may be the vocabulary of the softmax
+    vocabulary = vocabulary_of(
+        vocab_file, embedding_file.words(), embedding_file.path, default_file
+    )
     n_rows = embedding_file.n_embedded()
     if vocabulary is not None and vocabulary.size != n_rows:
         raise InputError(
@@ -163,8 +165,8 @@ def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds
     if sizes is None:
         return None
     lists = []
-    wanted = {DICTIONARY_CHARACTERS: sizes.n_characters, DICTIONARY_WORDS: sizes.n_words}
-    for name, size in wanted.items():
+    expected = {DICTIONARY_CHARACTERS: sizes.n_characters, DICTIONARY_WORDS: sizes.n_words}
+    for name, size in expected.items():
         text = weights.text(name)
         lists.append(from_bytes(text) if len(text) else [])
         if len(lists[-1]) != size:
@@ -177,9 +179,9 @@ def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds
 
 
 class CachedWords:
-    """A token encoder that looks words up and encodes the others from their characters.
+    """A token encoder that looks words up in a cache and encodes missing ones from characters.
 
-    Its input is int32 (n, 1 + max_characters_per_token): the cache's row + 1, 0 for other words;
+    Its input is int32 (n, 1 + max_characters_per_token): the cache's row + 1, 0 for missing words;
     then the character ids + 1.
     """
 
@@ -189,13 +191,13 @@ class CachedWords:
         self.weights = [*cache.weights, *characters.weights]
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
-        outside = tf.where(ids[:, 0] == 0)  # (words outside, 1)
-        encoded = self.characters(tf.gather_nd(ids[:, 1:], outside))
-        return tf.tensor_scatter_nd_update(self.cache(ids[:, 0]), outside, encoded)
+        missing = tf.where(ids[:, 0] == 0)  # (missing words, 1)
+        encoded = self.characters(tf.gather_nd(ids[:, 1:], missing))
+        return tf.tensor_scatter_nd_update(self.cache(ids[:, 0]), missing, encoded)
 
 
 class WordVectors(keras.layers.Layer):
-    """The vectors of words given as strings."""
+    """The vectors of words that are string tensors."""
 
     def __init__(
         self,
@@ -223,7 +225,7 @@ class WordVectors(keras.layers.Layer):
         return None if self.words is None else list(self.words.vocabulary)
 
     def require_words(self) -> None:
-        """Check that words as strings have vectors."""
+        """Require that strings can be turned into vectors."""
         if self.words is None and self.characters is None:
             raise InputError(
                 "text: a word-level model needs the vocabulary of its training: give vocab_file, "
@@ -255,7 +257,7 @@ class WordVectors(keras.layers.Layer):
 
 
 def cache_of(words: Sequence[str], options: Options, table: WeightsFile | None) -> WordEmbedding:
-    """A token cache; None: zeros."""
+    """A token cache with the vectors of `table`; None: zeros."""
     cache = WordEmbedding(len(words), options.lstm.projection_dim, name="cache")
     if table is not None:
         load_table(cache, table)

@@ -1,7 +1,7 @@
-"""Vectors as columns of Arrow tables, and Parquet files of them; docs/files.md has the columns.
+"""Vectors as columns of Arrow tables and Parquet files; docs/files.md describes the columns.
 
 The shape of a sentence's vectors is (tokens, dim) or (layers, tokens, dim), without tokens if they
-are pooled; None stands for the number of tokens.
+are pooled, and with None for the number of tokens.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 Shape = Sequence[int | None]
 
-# The settings that determine vectors: the model's fingerprint, and how they were computed.
+# The settings that determine vectors; "model" is its fingerprint.
 _SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
 
-# While pyarrow writes a column, it buffers two Parquet levels for each number. As these buffers
-# grow, writing takes three times the memory of the numbers, six times with a single sentence.
+# While pyarrow writes a column, it buffers two Parquet levels per number, so writing takes three
+# times the memory of the numbers, or six times with a single sentence.
 _GROUP_BYTES = 32 * 2**20
 _ROW_BYTES = 256 * 2**20
 
 
 def import_pyarrow(module: str = "pyarrow") -> Any:
-    """pyarrow, or a module of it."""
+    """Import pyarrow or one of its modules."""
     return import_extra(module, "a table of vectors")
 
 
@@ -57,8 +57,8 @@ def read_settings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
-    """The columns of vectors of this shape and dtype; without `fixed_size` a vector is a list of
-    any size."""
+    """The columns for vectors of a shape and dtype; without `fixed_size` a vector is a list of any
+    size."""
     arrow, (*before, dim) = import_pyarrow(), shape
     number = arrow.float16() if dtype == "float16" else arrow.float32()
     kind = arrow.list_(number, dim) if fixed_size else arrow.list_(number)
@@ -73,8 +73,8 @@ def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[
 def vector_arrays(
     vectors: Sequence[np.ndarray], fields: Sequence[pa.Field], missing: Sequence[bool] = ()
 ) -> list[pa.Array]:
-    """The vectors of sentences, one array each, as arrays of the columns of `vector_fields`; a
-    single array is not copied. Sentences that are `missing` are null in the result."""
+    """The vectors of sentences, one array each, as columns for `vector_fields`; a single array is
+    not copied. `missing` sentences are null."""
     arrow = import_pyarrow()
     if not vectors:
         return [arrow.array([], field.type) for field in fields]
@@ -87,17 +87,17 @@ def vector_arrays(
 
 
 def _vector_array(vectors: list[np.ndarray], kind: pa.DataType, mask: pa.Array | None) -> pa.Array:
-    """A column, of arrays (tokens, dim) or (dim,)."""
+    """A column of arrays (tokens, dim) or (dim,)."""
     arrow, dim = import_pyarrow(), vectors[0].shape[-1]
     is_pooled = vectors[0].ndim == 1
     flat = [array.reshape(-1) for array in vectors]
     values = arrow.array(flat[0] if len(flat) == 1 else np.concatenate(flat))
-    of_rows = {"mask": mask} if is_pooled else {}
+    options = {"mask": mask} if is_pooled else {}
     if arrow.types.is_fixed_size_list(kind if is_pooled else kind.value_type):
-        rows = arrow.FixedSizeListArray.from_arrays(values, dim, **of_rows)
+        rows = arrow.FixedSizeListArray.from_arrays(values, dim, **options)
     else:
         starts = np.arange(0, len(values) + 1, dim, dtype=np.int32)
-        rows = arrow.ListArray.from_arrays(starts, values, **of_rows)
+        rows = arrow.ListArray.from_arrays(starts, values, **options)
     if is_pooled:
         return rows
     starts = np.cumsum([0, *map(len, vectors)], dtype=np.int32)
@@ -106,7 +106,7 @@ def _vector_array(vectors: list[np.ndarray], kind: pa.DataType, mask: pa.Array |
 
 def parquet_writer(file: IO[bytes] | str, schema: pa.Schema) -> Any:
     """A `pyarrow.parquet.ParquetWriter` for vectors: zstd, without dictionaries."""
-    # Vector components hardly ever repeat, and no query asks for their maximum.
+    # Components rarely repeat, and queries do not need their range.
     return import_pyarrow("pyarrow.parquet").ParquetWriter(
         file, schema, compression="zstd", use_dictionary=False, write_statistics=["id", "line"]
     )
@@ -151,8 +151,8 @@ def _n_bytes(embedded: EmbeddedSentence) -> int:
 def require_row(
     n_tokens: int, shape: Shape, dtype: str, where: str, row_bytes: int = _ROW_BYTES
 ) -> None:
-    """Require that the vectors of a sentence of `n_tokens` fit into a row, which is in memory at
-    once; `where` names the sentence."""
+    """Require that a sentence's vectors fit into a row, which must fit into memory; `where` names
+    the sentence."""
     *before, dim = shape
     size = np.dtype(dtype).itemsize * (dim or 0) * (n_tokens if None in before else 1)
     if size > row_bytes:

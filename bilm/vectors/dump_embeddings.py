@@ -46,7 +46,9 @@ def dump_token_embeddings(
     outputs = Outputs([outfile], inputs=inputs, overwrite=overwrite)
     elmo = ELMo.from_pretrained((options_file, weight_file), vocab_file=vocab_file)
     if elmo.options.max_word_length is None:
-        raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
+        raise InputError(
+            f"{options_file}: no char_cnn: a word-level model has its vectors already."
+        )
     words = Vocabulary(vocab_file).words
     encoder = EncodedWords(elmo.network, elmo.word_ids)
     with outputs.temporaries() as (temporary,), writing_hdf5(temporary) as file:
@@ -72,11 +74,10 @@ def dump_bilm_embeddings(
     precision: str = "float32",
     overwrite: bool = True,
 ) -> None:
-    """Write all layers of each sentence of a text file; each sentence is computed alone.
+    """Write all layers of each sentence of a text file, computed separately for each sentence.
 
     Args:
-        vocab_file: one word per line, with <S>, </S> and <UNK>. With character input it has no
-            effect.
+        vocab_file: one word per line, with <S>, </S> and <UNK>. Unused with character input.
         dataset_file: one sentence per line, words separated by white space; plain or compressed.
         options_file: options.json of the model.
         weight_file: its HDF5 weights.
@@ -92,7 +93,7 @@ def dump_bilm_embeddings(
     inputs = {"vocab_file": vocab_file, "dataset_file": dataset_file,
               "options_file": options_file, "weight_file": weight_file}  # fmt: skip
     outputs = Outputs([outfile], inputs=inputs, overwrite=overwrite)
-    Vocabulary(vocab_file)  # checked, though characters need none
+    Vocabulary(vocab_file)  # checked even if the model does not use it
     elmo = ELMo.from_pretrained(
         (options_file, weight_file), vocab_file=vocab_file, precision=precision
     )

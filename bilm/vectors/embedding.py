@@ -1,4 +1,4 @@
-"""Vectors of one text as one file, as `bilm embed` without an engine writes them.
+"""Vectors of one text as one file; `bilm embed` without an engine writes it.
 
 from bilm import ELMo, embed_file
 
@@ -26,7 +26,7 @@ from bilm.progress import ShowStage, Stage, quiet
 from bilm.vectors import vector_files
 from bilm.vectors.arrow import import_pyarrow, require_row, settings_facts, write_parquet
 from bilm.vectors.job_folder import JobFolder, check_output
-from bilm.vectors.job_pieces import EmbeddedSentence, JobPieces, Wanted, as_dtype, checksum
+from bilm.vectors.job_pieces import EmbeddedSentence, JobPieces, VectorSpec, as_dtype, checksum
 from bilm.vectors.vector_files import HDF5Vectors, read_facts
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 class Format(NamedTuple):
-    """What a format of a file of vectors can do."""
+    """A format of files of vectors."""
 
-    endings: tuple[str, ...]  # that choose it, of OUT in lower case
+    endings: tuple[str, ...]  # lower-case endings of OUT that choose it
     stream: bool = False  # it can be written to a stream
     keys: bool = True  # a sentence can be its own key
 
@@ -58,9 +58,9 @@ class EmbeddedFile(NamedTuple):
     """The result of a job."""
 
     n_sentences: int = 0  # in the file
-    n_left: int = 0  # taken over from an interrupted job
-    n_repeated: int = 0  # repeated lines, left out because the sentence is the key
-    n_empty: int = 0  # empty lines, left out for the same reason
+    n_left: int = 0  # already finished by an interrupted job
+    n_repeated: int = 0  # repeated lines, skipped because the sentence is the key
+    n_empty: int = 0  # empty lines, skipped for the same reason
     was_complete: bool = False  # the file existed; nothing was done
 
 
@@ -96,22 +96,22 @@ def embed_file(
         format: one of `FORMATS`; None: by the ending of OUT.
         ids: file with one key per line for the sentences; None: line numbers are the keys.
         sentence_keys: the sentence is its own key. A repeated sentence is computed and written
-            once, an empty line not at all.
-        with_text: write the sentences as well: `sentence_to_index`, or in Parquet the text.
+            once; empty lines are skipped.
+        with_text: also write the sentences: `sentence_to_index`, or in Parquet the text.
         shard: (i, n): only the lines i, i + n, ... of 1, 2, ..., for n jobs that share a text.
-        batch_size: most sentences computed together; None: chosen for speed.
+        batch_size: maximum number of sentences computed together; None: chosen for speed.
         resume: continue an interrupted job if there is one; if OUT is the complete result of the
             same job, do nothing.
         force: replace OUT and discard an interrupted job.
-        progress: called with a `Stage` of sentences after each of them.
+        progress: called with a `Stage` after each sentence.
 
     Raises:
         FileNotFoundError: the text, the ids or the folder of OUT do not exist.
-        InputError: arguments that are wrong or cannot be combined; a line is not UTF-8, cannot be a
-            key or has a word without a vector (file and line); keys are repeated, or not as many as
-            the sentences; OUT or an interrupted job exists, and neither `resume` nor `force` is
-            given; the job to resume had other settings or another text; another process writes OUT;
-            pyarrow is missing for Parquet.
+        InputError: arguments are wrong or cannot be combined; a line is not UTF-8, cannot be a key
+            or has a word without a vector (file and line); keys are repeated, or their number
+            differs from the sentences'; OUT or an interrupted job exists, and neither `resume` nor
+            `force` is given; the job to resume had other settings or another text; another process
+            writes OUT; pyarrow is missing for Parquet.
     """
     job = EmbeddingJob(
         text, out, layers, pooling, dtype, format, ids, sentence_keys, with_text, shard, batch_size,
@@ -122,11 +122,11 @@ def embed_file(
 
 @dataclass
 class EmbeddingJob:
-    """The arguments of `embed_file`, checked with the keys of the text before the model is loaded;
-    `text` and `out` may also be binary streams. By default a stream gets JSON lines.
+    """The arguments of `embed_file`. They and the keys of the text are checked before the model is
+    loaded. `text` and `out` may also be binary streams; the output is then JSON lines by default.
 
     Raises:
-        ArgumentsError: arguments that cannot be combined; otherwise as `embed_file`.
+        ArgumentsError: arguments cannot be combined. Other errors as for `embed_file`.
     """
 
     text: Any  # PathLike | IO[bytes]
@@ -151,7 +151,7 @@ class EmbeddingJob:
         self.has_ids = self.ids is not None or self.is_fasta
         self._name = os.fspath(self.text) if self.is_file else "standard input"
         self.kind = self._format()
-        self.wanted = Wanted.of(self.layers, self.pooling, self.dtype)
+        self.spec = VectorSpec.of(self.layers, self.pooling, self.dtype)
         self._check_arguments()
         inputs = {"text": self.text} if self.is_file else {}
         inputs |= {} if self.ids is None else {"ids": self.ids}
@@ -162,20 +162,20 @@ class EmbeddingJob:
             self._may_be_complete = check_output(self.out, resume=self.resume, force=self.force)
         if self.kind == "parquet":
             import_pyarrow()
-        self._left_out, self._digest = Counter[str](), new_digest()
+        self._skipped, self._digest = Counter[str](), new_digest()
         self._n_all: int | None = None
         if self.is_file:
             self._n_all = sum(1 for _ in self._sentences())
 
     def _format(self) -> str:
-        """The format that is given, or named by the ending of OUT."""
+        """The format by the argument, or by the ending of OUT."""
         if self.is_stream:
             return self.format or "jsonl"
         name = os.path.basename(os.fspath(self.out)).lower()
         root, ending = os.path.splitext(name)
         is_gzip = ending == ".gz"
         ending = os.path.splitext(root)[1] + ending if is_gzip else ending
-        by_ending = {end: kind for kind, one in FORMATS.items() for end in one.endings}
+        by_ending = {end: kind for kind, form in FORMATS.items() for end in form.endings}
         kind = self.format or by_ending.get(ending)
         if kind is None or (is_gzip and kind != "jsonl"):
             raise ArgumentsError(
@@ -190,7 +190,7 @@ class EmbeddingJob:
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
         by_sentence, stream = self.sentence_keys, self.is_stream
-        streams = [name for name, its in FORMATS.items() if its.stream]
+        streams = [name for name, form in FORMATS.items() if form.stream]
         for is_broken, rule in (
             (by_sentence and not FORMATS[kind].keys, f"{kind} has no keys, so no sentence_keys"),
             (by_sentence and self.has_ids, "sentence_keys does not go with ids or FASTA"),
@@ -204,12 +204,12 @@ class EmbeddingJob:
 
     def run(self, model: ELMo, progress: ShowStage = quiet) -> EmbeddedFile:
         """Compute the vectors and write the file; arguments and errors as for `embed_file`."""
-        shape = self.wanted.shape(model.options)
-        settings = {  # everything that determines the vectors besides the text
+        shape = self.spec.shape(model.options)
+        settings = {  # all that determines the vectors, except the text
             "shape": shape,
             "model": model.fingerprint(),
             "precision": model.precision,
-            **self.wanted._asdict(),
+            **self.spec._asdict(),
             "shard": list(self.shard),
             "keys": "sentences" if self.sentence_keys else "ids" if self.has_ids else "numbers",
         }
@@ -276,17 +276,17 @@ class EmbeddingJob:
         return self._result(store.n_sentences, n_left)
 
     def _result(self, n_sentences: int, n_left: int = 0) -> EmbeddedFile:
-        left_out = self._left_out
-        return EmbeddedFile(n_sentences, n_left, left_out["repeated"], left_out["empty"])
+        skipped = self._skipped
+        return EmbeddedFile(n_sentences, n_left, skipped["repeated"], skipped["empty"])
 
     def _store(self, folder: str, shape: Sequence[int | None]) -> HDF5Vectors | JobPieces:
-        """What keeps finished vectors until the file is complete."""
+        """The store of finished vectors until the file is complete."""
         if self.kind == "hdf5":
             return HDF5Vectors(folder, self.dtype, with_ids=self.has_ids)
         return JobPieces(folder, shape, self.dtype)
 
     def _facts(self, settings: dict[str, Any]) -> str:
-        """The facts of the job in a complete file, as JSON, once the text has been read."""
+        """The facts of the job for the complete file, as JSON; call it after reading the text."""
         texts = [self._digest.hexdigest()]
         texts += [] if self.ids is None else [text_digest(self.ids)]
         facts = {"text": texts, "shard": settings["shard"], "keys": settings["keys"]}
@@ -294,12 +294,12 @@ class EmbeddingJob:
 
     def _require_complete(self, settings: dict[str, Any]) -> None:
         """Require that OUT is the complete result of this job."""
-        found = read_facts(self.out, self.kind)
+        stored = read_facts(self.out, self.kind)
         if not self.is_file:
             for _ in self._sentences():
                 pass
         ours = json.loads(self._facts(settings))
-        if listed := differences(found | {"version": ours["version"]}, ours, "there", "now"):
+        if listed := differences(stored | {"version": ours["version"]}, ours, "there", "now"):
             raise InputError(
                 f"{self.out} is the result of another job: {'; '.join(listed)}. Move it away, or "
                 "replace it with --force."
@@ -308,7 +308,7 @@ class EmbeddingJob:
     def _write(
         self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, with_index: bool
     ) -> None:
-        """Write the file, but not HDF5, or to a stream, which gets no facts."""
+        """Write a file in another format than HDF5, or a stream, which gets no facts."""
         facts = "" if self.is_stream else self._facts(settings)
         if self.kind == "jsonl":
             with contextlib.nullcontext(out) if self.is_stream else compressed(out) as file:
@@ -328,46 +328,46 @@ class EmbeddingJob:
                 index[sentence.text] = sentence.name
             yield sentence, self._tokens(sentence, model, shape)
 
-    def _place(self, sentence: Sentence) -> str:
+    def _where(self, sentence: Sentence) -> str:
         """The file and line of a sentence, for messages."""
         kind = "sequence" if self.is_fasta else "line"
         return f"{self._name}, {kind} {sentence.number + 1}"
 
     def _tokens(self, sentence: Sentence, model: ELMo, shape: Sequence[int | None]) -> list[str]:
-        """The tokens of a sentence. Each must have a vector, and the format must hold them."""
-        tokens, place = sentence.text.split(), self._place(sentence)
-        model.refuse_unknown(tokens, place)
+        """The tokens of a sentence, after checking that they have vectors and fit the format."""
+        tokens, where = sentence.text.split(), self._where(sentence)
+        model.refuse_unknown(tokens, where)
         if self.kind == "parquet":
-            require_row(len(tokens), shape, self.dtype, place)
+            require_row(len(tokens), shape, self.dtype, where)
         return tokens
 
     def _sentences(self) -> Iterator[Sentence]:
-        """The sentences of this shard, in order, after checking their keys. If the sentence is the
-        key, repeated and empty lines are skipped, and counted in `_left_out`."""
+        """The sentences of this shard, in order, after checking their keys. If sentences are keys,
+        repeated and empty lines are skipped, and counted in `_skipped`."""
         i, n = self.shard
-        keys, left_out = vector_files.Keys(self.kind), self._left_out
-        left_out.clear()
+        keys, skipped = vector_files.Keys(self.kind), self._skipped
+        skipped.clear()
         for sentence in self._with_keys():
-            is_ours, place = sentence.number % n == i - 1, self._place(sentence)
+            is_ours, where = sentence.number % n == i - 1, self._where(sentence)
             if sentence.key == "":
-                left_out["empty"] += is_ours
-            elif sentence.key is not None and not keys.is_new(sentence.key, place):
+                skipped["empty"] += is_ours
+            elif sentence.key is not None and not keys.is_new(sentence.key, where):
                 if not self.sentence_keys:
-                    raise InputError(f"{place}: the key {shown(sentence.key)} is repeated.")
-                left_out["repeated"] += is_ours
+                    raise InputError(f"{where}: the key {shown(sentence.key)} is repeated.")
+                skipped["repeated"] += is_ours
             elif is_ours:
                 yield sentence
 
     def _with_keys(self) -> Iterator[Sentence]:
         self._digest = new_digest()
-        found = read_sentences(self.text, self._name, self._digest)
+        sentences = read_sentences(self.text, self._name, self._digest)
         if self.sentence_keys:
-            yield from (sentence._replace(key=sentence.text) for sentence in found)
+            yield from (sentence._replace(key=sentence.text) for sentence in sentences)
         elif self.ids is None:
-            yield from found
+            yield from sentences
         else:
             ids = read_keys(self.ids)
-            for sentence, key in itertools.zip_longest(found, ids):
+            for sentence, key in itertools.zip_longest(sentences, ids):
                 if sentence is None or key is None:
                     raise InputError(
                         f"{self.ids} must have one key for each line of {self._name}, got "

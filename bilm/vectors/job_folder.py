@@ -1,13 +1,13 @@
-"""The folder OUT.partial, which keeps the finished pieces of an unfinished job.
+"""The folder OUT.partial: the finished pieces of an unfinished job.
 
     lock                held by the process that works here
-    job.json            record: program, format, settings (only the same job is resumed), the
-                        identity of an earlier OUT that it may replace, and of its result
+    job.json            record: program, format, settings (only the same job is resumed), and the
+                        identities of an earlier OUT that it may replace and of its result
     pieces-XXXXXXXX/    finished pieces; XXXXXXXX is a checksum of the settings, so that a worker
                         of an earlier job cannot write here
 
-A piece appears under its name only once complete, so all named pieces can be used however the
-program ended. A folder without this record is neither used nor removed.
+A piece gets its name only when complete, so all named pieces are usable even if the program was
+killed. A folder without this record is neither used nor removed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _MOST_DIFFERENCES = 6  # in a message
 class JobFolder:
     """The folder of a job, locked against other processes; a context manager.
 
-    A folder in which nothing was finished is removed at the end of the block. `settings` are
-    everything that determines the result, as JSON. `resume` continues an interrupted job if there
-    is one; `force` discards it, and lets the result replace OUT.
+    A folder without finished pieces is removed at the end of the block. `settings`, for JSON,
+    determine the result. `resume` continues an interrupted job if there is one; `force` discards
+    it, and lets the result replace OUT.
 
     Attributes:
         pieces_folder: path of the folder of pieces.
-        is_over: OUT is complete and the pieces are gone; there is nothing to do.
+        is_over: OUT is complete and the pieces are removed; there is nothing to do.
     """
 
     def __init__(
@@ -65,23 +65,23 @@ class JobFolder:
             self._lock = stack.pop_all()
 
     def _open(self, settings: dict[str, Any], resume: bool, force: bool) -> None:
-        found = _read_record(self._folder)
-        _require_free(self.out, self._folder, found, resume=resume, force=force)
-        if found is None or force:
-            # The record comes first, so a program killed here leaves a folder that counts as ours.
+        record = _read_record(self._folder)
+        _require_free(self.out, self._folder, record, resume=resume, force=force)
+        if record is None or force:
+            # Write the record first, so a program killed here leaves a folder recognised as ours.
             self._save_record(
                 settings=settings, replaces=_identity(self.out) if force else None, result=None
             )
             self._remove_folders()
         else:
-            listed = differences(found["settings"], settings, "there", "now")
+            listed = differences(record["settings"], settings, "there", "now")
             if listed:
                 raise InputError(
                     f"{self._folder} holds vectors of another job: "
                     f"{'; '.join(listed[:_MOST_DIFFERENCES])}. Repeat that job, or start over with "
                     "--force."
                 )
-            self._record = found
+            self._record = record
         # Unless OUT was moved away or replaced since.
         self.is_over = _is_taken(self.out) and _identity(self.out) == self._record["result"]
         if not self.is_over:
@@ -93,15 +93,14 @@ class JobFolder:
 
     @contextlib.contextmanager
     def result(self) -> Iterator[str]:
-        """Yield a temporary name for the result; then rename it to OUT and remove the folder."""
+        """Yield a temporary name for the result, rename it to OUT, and remove the job folder."""
         with self._outputs().temporaries() as (temporary,):
             yield temporary
             self._save_record(result=_identity(temporary))
         self._remove()
 
     def rename_pieces(self) -> None:
-        """Rename the folder of pieces to OUT and remove the folder; an earlier OUT is moved away
-        and removed."""
+        """Rename the folder of pieces to OUT and remove the job folder and an earlier OUT."""
         self._outputs()
         self._save_record(result=_identity(self.pieces_folder))
         if _is_taken(self.out):
@@ -110,23 +109,25 @@ class JobFolder:
         self._remove()
 
     def _outputs(self) -> Outputs:
-        """OUT, which may exist now only if it may be replaced."""
+        """OUT as an output, after checking that it may be written or replaced."""
         _require_free(self.out, self._folder, self._record, resume=True, force=False)
         is_folder = os.path.isdir(self.out)
         return Outputs([] if is_folder else [self.out], overwrite=_is_taken(self.out))
 
     def _remove(self) -> None:
-        """Remove the pieces, then the record; the folder follows when its lock is released."""
+        """Remove the pieces, then the record; releasing the lock removes the folder."""
         self._remove_folders()
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(self._folder, _RECORD))
 
     def _remove_folders(self) -> None:
-        for path in glob.glob("pieces-*", root_dir=self._folder):  # at once, not piece by piece
+        for path in glob.glob("pieces-*", root_dir=self._folder):  # atomically
             os.replace(os.path.join(self._folder, path), self._removed())
         for path in glob.glob("removed-*", root_dir=self._folder):
             shutil.rmtree(os.path.join(self._folder, path))
-        for path in glob.glob(f".*.{_RECORD}", root_dir=self._folder):  # of a killed `write_json`
+        for path in glob.glob(
+            f".*.{_RECORD}", root_dir=self._folder
+        ):  # left by a killed `write_json`
             os.remove(os.path.join(self._folder, path))
 
     def _removed(self) -> str:
@@ -138,7 +139,7 @@ class JobFolder:
 
     def __exit__(self, *_: object) -> None:
         with self._lock, contextlib.suppress(OSError):
-            # Temporary files of processes that died are hidden.
+            # Temporary files of dead processes are hidden.
             is_empty = os.path.isdir(self.pieces_folder) and not glob.glob(
                 "*", root_dir=self.pieces_folder
             )
@@ -147,15 +148,15 @@ class JobFolder:
 
 
 def check_output(out: PathLike, *, resume: bool, force: bool) -> bool:
-    """Check that a job can write OUT, before the work; return whether it resumes and OUT is
+    """Check before the work that a job can write OUT; return True if it resumes and OUT is
     complete."""
     out, folder = _names(out)
-    above = os.path.dirname(out)
-    if above and not os.path.isdir(above):
-        raise FileNotFoundError(f"The folder {above!r} to write {out!r} into does not exist.")
+    parent = os.path.dirname(out)
+    if parent and not os.path.isdir(parent):
+        raise FileNotFoundError(f"The folder {parent!r} to write {out!r} into does not exist.")
     record = _read_record(folder) if os.path.lexists(folder) else None
     if resume and record is None and _is_taken(out):
-        if os.path.lexists(folder):  # the job was killed when only the lock was left
+        if os.path.lexists(folder):  # a job was killed when only its lock remained
             with contextlib.suppress(InputError, OSError), _locked(folder):
                 pass
         return True
@@ -166,7 +167,7 @@ def check_output(out: PathLike, *, resume: bool, force: bool) -> bool:
 def _require_free(
     out: str, folder: str, record: Mapping[str, Any] | None, *, resume: bool, force: bool
 ) -> None:
-    """Require that neither OUT nor an interrupted job would be lost."""
+    """Require that the job loses neither OUT nor an interrupted job."""
     if record is not None and not (resume or force):
         raise InputError(
             f"{folder} was left by an interrupted job: --resume continues it, --force starts over."
@@ -194,7 +195,7 @@ def _is_taken(out: str) -> bool:
 
 
 def _identity(path: str) -> list[int] | None:
-    """Numbers that tell a file or folder from one that is put at its path later."""
+    """Numbers that distinguish a file or folder from a later one at the same path."""
     if not os.path.lexists(path):
         return None
     stat = os.stat(path)
@@ -203,7 +204,7 @@ def _identity(path: str) -> list[int] | None:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Make a folder if it is missing, and lock it for the block; remove it if it is empty then."""
+    """Create a folder if it is missing, and lock it for the block; then remove it if empty."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)
     _read_record(folder)  # raises unless the folder is ours

@@ -1,6 +1,6 @@
 """Sentences with their vectors in the pieces of a job, for formats that are written at its end.
 
-A piece is an HDF5 file with some sentences that follow each other in the text:
+A piece is an HDF5 file with consecutive sentences of the text:
 
     sentences   uint8: JSON in UTF-8, a list of [number, text, key, rows]
     vectors     (rows, dim), or (n_layers, rows, dim) for all layers; a row is a token, or a
@@ -29,33 +29,33 @@ from bilm.files.writing import atomic_write
 from bilm.inference.layers import LayerChoice, plain_layers
 
 _SLAB_BYTES = 16 * 2**20
-# Approximate memory of a sentence besides its vectors and its text.
+# Approximate memory of a sentence without its vectors and text.
 _SENTENCE_BYTES = 200
 SAVE_SECONDS, SAVE_BYTES = 10.0, 32 * 2**20
-"""What a job computes, at most, before it saves."""
+"""A job saves at least after this many seconds or bytes of vectors."""
 
 
-class Wanted(NamedTuple):
-    """Layers, pooling over the tokens of a sentence, and dtype of vectors, as JSON has them."""
+class VectorSpec(NamedTuple):
+    """Layers, pooling over the tokens of a sentence, and dtype of vectors, ready for JSON."""
 
     layers: str | int | list[float]
     pooling: str | None
     dtype: str
 
     @classmethod
-    def of(cls, layers: Any, pooling: Any, dtype: Any) -> Wanted:
-        """Check the arguments; `layers` is as for `ELMo.encode`, but not a `ScalarMix`."""
+    def of(cls, layers: Any, pooling: Any, dtype: Any) -> VectorSpec:
+        """Check the arguments; `layers` as for `ELMo.encode`, except a `ScalarMix`."""
         require(one_of((None, "mean", "max")), pooling=pooling)
         require(one_of(("float32", "float16")), dtype=dtype)
         return cls(plain_layers(layers), pooling, dtype)
 
     def shape(self, options: Options) -> list[int | None]:
-        """The shape of a sentence's vectors of a model, (layers, tokens, dim) or a part of it; None
-        stands for the number of tokens."""
+        """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it, with None for
+        the number of tokens."""
         n_layers = options.lstm.n_layers + 1
-        all_layers = [n_layers] if LayerChoice(self.layers, n_layers).keeps_layers else []
+        layers = [n_layers] if LayerChoice(self.layers, n_layers).keeps_layers else []
         tokens = [] if self.pooling else [None]
-        return [*all_layers, *tokens, options.n_directions * options.lstm.projection_dim]
+        return [*layers, *tokens, options.n_directions * options.lstm.projection_dim]
 
 
 class EmbeddedSentence(NamedTuple):
@@ -74,10 +74,10 @@ class EmbeddedSentence(NamedTuple):
 class JobPieces:
     """Appends sentences to the pieces in a folder, and reads them again; a context manager.
 
-    Pieces in the folder are continued. Sentences that were added wait in memory until they have
-    `piece_bytes`, or for some seconds. An error within the block, such as Ctrl-C, does not lose
-    them. When read, a sentence with more than `memory_bytes` stays on the disk. `shape` is the
-    shape of a sentence's vectors, with None for the number of tokens.
+    Existing pieces are continued. Added sentences wait in memory until they have `piece_bytes`, or
+    for some seconds; an error within the block, such as Ctrl-C, does not lose them. When read, a
+    sentence with more than `memory_bytes` stays on disk. `shape` is the shape of a sentence's
+    vectors, with None for the number of tokens.
 
     Attributes:
         n_sentences, checksum: number and `checksum` of the sentences so far.
@@ -97,10 +97,10 @@ class JobPieces:
         self.n_sentences = self.checksum = 0
         self._folder, self._piece_bytes, self._memory_bytes = folder, piece_bytes, memory_bytes
         self._paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.hdf5")))
-        self._waiting: list[tuple[Sentence, np.ndarray]] = []  # with rows (..., rows, dim)
+        self._waiting: list[tuple[Sentence, np.ndarray]] = []  # arrays (..., rows, dim)
         self._waiting_bytes = 0
         self._since = time.monotonic()
-        # A long sentence, which is being written: the open file, and what closes it.
+        # The open file of a long sentence that is being written, and the stack that closes it.
         self._long: tuple[h5py.File, contextlib.ExitStack] | None = None
         for sentences, _ in self._pieces():
             for sentence, _ in sentences:
@@ -118,7 +118,7 @@ class JobPieces:
         self._paths.append(path)
 
     def new_array(self, shape: tuple[int, ...]) -> OnDisk:
-        """An array on disk for the vectors of a long sentence, which is added next."""
+        """An array on disk for a long sentence's vectors; that sentence must be added next."""
         self.save()
         closing = contextlib.ExitStack()
         file = closing.enter_context(self._new_piece())
@@ -144,7 +144,7 @@ class JobPieces:
             self.save()
 
     def save(self) -> None:
-        """Write the sentences that wait in memory as a piece."""
+        """Write the sentences in memory as a piece."""
         self._since = time.monotonic()
         if not self._waiting:
             return
@@ -154,7 +154,7 @@ class JobPieces:
         self._waiting, self._waiting_bytes = [], 0
 
     def _pieces(self) -> Iterator[tuple[list[tuple[Sentence, int]], h5py.Dataset]]:
-        """The sentences of each saved piece, with their numbers of rows, and their vectors."""
+        """For each saved piece: its sentences with their numbers of rows, and its vectors."""
         for path in self._paths:
             with open_hdf5(path, "piece") as file:
                 content = json.loads(own_dataset(file, "sentences")[()].tobytes())
@@ -165,7 +165,7 @@ class JobPieces:
                 yield sentences, own_dataset(file, "vectors")
 
     def __iter__(self) -> Iterator[EmbeddedSentence]:
-        """The saved sentences with their vectors. A dataset is open until the next one."""
+        """The saved sentences with their vectors. A dataset stays open until the next sentence."""
         for sentences, vectors in self._pieces():
             for block in slabs(vectors):
                 if not np.isfinite(block).all():
@@ -176,8 +176,8 @@ class JobPieces:
             rows, start = vectors[()], 0
             for sentence, n_rows in sentences:
                 stop = start + n_rows
-                of_sentence = start if self.is_pooled else slice(start, stop)
-                yield EmbeddedSentence(sentence, rows[..., of_sentence, :])
+                index = start if self.is_pooled else slice(start, stop)
+                yield EmbeddedSentence(sentence, rows[..., index, :])
                 start = stop
 
     def __enter__(self) -> JobPieces:
@@ -206,14 +206,14 @@ def _write_sentences(file: h5py.File, sentences: Sequence[tuple[Sentence, int]])
     file["sentences"] = np.frombuffer(content, np.uint8)
 
 
-def checksum(before: int, sentence: Sentence) -> int:
-    """The CRC-32 of some sentences, `before`, and one more."""
-    return zlib.crc32(json.dumps(sentence).encode(), before)
+def checksum(previous: int, sentence: Sentence) -> int:
+    """The CRC-32 of sentences, from the `previous` one and one more sentence."""
+    return zlib.crc32(json.dumps(sentence).encode(), previous)
 
 
 def slabs(vectors: Any, layer: Any = ...) -> Iterator[np.ndarray]:
-    """vectors[layer, start:stop, :] from the first token to the last, some megabytes each, for an
-    array or h5py dataset (tokens, dim) or (n_layers, tokens, dim)."""
+    """vectors[layer, start:stop, :] in order, some megabytes each, for an array or h5py dataset
+    (tokens, dim) or (n_layers, tokens, dim)."""
     n_tokens = vectors.shape[-2]
     step = max(1, _SLAB_BYTES * n_tokens // max(vectors.nbytes, 1))
     for start in range(0, n_tokens, step):

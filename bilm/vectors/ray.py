@@ -5,10 +5,9 @@
 
     embed("text/*.txt", "vectors", TableEmbedder("elmo", pooling="mean"), workers=2)
 
-Ray Data deals files out to a pool of actors, and repeats the file of an actor that dies. An actor
-reads a file as `bilm embed` does and writes its result. So text is recognised and lines are counted
-in one way, a result belongs to one file and appears complete, and vectors, hundreds of times as
-large as their text, do not go through Ray's object store.
+Ray Data distributes files to a pool of actors, and repeats the file of an actor that dies. An actor
+reads a file as `bilm embed` does and writes its result. Vectors are hundreds of times as large as
+their text and do not pass through Ray's object store.
 """
 
 from __future__ import annotations
@@ -44,26 +43,26 @@ __all__ = ["EmbeddedFolder", "embed"]
 
 _ROW_GROUP_BYTES = 32 * 2**20
 _BATCH_ROWS = 1024
-# Most actors that may die at the same file, perhaps for lack of memory.
+# Maximum number of actors that may die at the same file, perhaps for lack of memory.
 _TRIES = 3
 
 logger = logging.getLogger(__name__)
 
 
 class EmbeddedFolder(NamedTuple):
-    """The result of a job: its files, and how many were complete before; 0 if all were."""
+    """The result of a job."""
 
-    n_files: int
-    n_left: int
+    n_files: int  # 0 if all were complete before
+    n_left: int  # files complete before
 
 
 class _Text(NamedTuple):
-    """A file to embed: its name as given, its path or address, its size, and its result's name."""
+    """A file to embed."""
 
-    file: str
-    path: str
+    file: str  # name in the argument
+    path: str  # absolute path, or address
     n_bytes: int
-    result: str
+    result: str  # name of the result in the output folder
 
 
 def embed(
@@ -78,26 +77,26 @@ def embed(
     force: bool = False,
     show: ShowStage = quiet,
 ) -> EmbeddedFolder:
-    """Write the vectors of files as a folder of Parquet files, one for each.
+    """Write the vectors of files as a folder of Parquet files, one per text.
 
-    The result of `text/a.txt` is `a.txt.parquet`; files of several folders keep the folders below
-    the one that they share. A text's columns are `file` (its name as given), `line` (0-based),
-    `text` and the vectors, and for FASTA `key`. A Parquet file keeps its columns, and `line` is its
-    row. A local folder has its name once it is complete; in an object store the results appear one
-    by one. After a crash the same call with `resume` continues, without reading files whose results
-    are complete.
+    The result of `text/a.txt` is `a.txt.parquet`; files of several folders keep their paths below
+    the common folder. The columns for text are `file` (its name in `texts`), `line` (0-based),
+    `text`, the vectors, and for FASTA `key`. A Parquet file keeps its columns, and `line` is the
+    row number. A local folder is renamed to OUT when complete; in an object store the results
+    appear one by one. After a crash the same call with `resume` continues, and skips files whose
+    results are complete.
 
     Args:
         texts: files or globs of text, as for `embed_file`, or of Parquet files with the embedder's
-            `text_column`. All machines must see them, the model and OUT under the same names, or
-            they are addresses that fsspec opens, such as s3://bucket/text/*.txt.
+            `text_column`. All machines must see them, the model and OUT under the same names,
+            unless they are addresses for fsspec such as s3://bucket/text/*.txt.
         out: the folder to write.
-        embedder: its `threads`, or 1, are also the CPUs that Ray reserves for an actor.
-        workers: actors that compute, each with a model in its memory. Ray starts as many as it has
-            CPUs and GPUs for.
-        gpus: GPUs that Ray reserves for an actor.
+        embedder: computes the vectors. Ray reserves `embedder.threads` CPUs per actor, or 1.
+        workers: number of actors, each with a model in memory. Ray starts as many as it has CPUs
+            and GPUs for.
+        gpus: GPUs that Ray reserves per actor.
         address: address of a Ray cluster; None: the variable RAY_ADDRESS, or Ray is started on this
-            machine and ended again. If this process has called `ray.init`, that Ray is used.
+            machine and stopped at the end. If this process has called `ray.init`, that Ray is used.
         resume: continue an interrupted call if there is one; if OUT is complete, do nothing.
         force: replace OUT if it holds only Parquet files, and discard an interrupted call; not for
             addresses.
@@ -106,7 +105,7 @@ def embed(
     Raises:
         FileNotFoundError: no file matches, or the model does not exist.
         ConnectionError: no Ray cluster answers at the address.
-        InputError: a text is not UTF-8, or a sentence has no vectors (file and line); a file ends
+        InputError: a text is not UTF-8, or a sentence has no vectors (file and line); a file kills
             its worker three times; OUT exists; the interrupted call differs; Ray is not installed.
     """
     require(integer(), workers=workers)
@@ -115,49 +114,49 @@ def embed(
     if _is_address(out):
         if force:
             raise InputError(f"force replaces folders on a disk only: delete {out} yourself.")
-        found = _find(texts, embedder)
-        missing = _missing(found, out, embedder, resume)
+        files = _find(texts, embedder)
+        missing = _missing(files, out, embedder, resume)
         _compute(missing, out, embedder, workers, gpus, address, show)
-        return EmbeddedFolder(len(missing) and len(found), len(found) - len(missing))
+        return EmbeddedFolder(len(missing) and len(files), len(files) - len(missing))
     if check_output(out, resume=resume, force=force):
         if lost := _missing(_find(texts, embedder), out, embedder, resume):
             raise InputError(f"{out} exists, without the result of {lost[0].file}.")
         return EmbeddedFolder(0, 0)
     if force:
         _require_results_only(out)
-    found = _find(texts, embedder)
+    files = _find(texts, embedder)
     settings = {
         **embedder.settings(),
         "fixed_size": embedder.fixed_size,
-        "files": {text.result: f"{text.n_bytes} bytes" for text in found},
+        "files": {text.result: f"{text.n_bytes} bytes" for text in files},
     }
     with JobFolder(out, settings, resume=resume, force=force) as folder:
         if folder.is_over:
             return EmbeddedFolder(0, 0)
         target = os.path.abspath(folder.pieces_folder)
         _remove_temporary(target)
-        missing = [text for text in found if not os.path.exists(os.path.join(target, text.result))]
+        missing = [text for text in files if not os.path.exists(os.path.join(target, text.result))]
         _compute(missing, target, embedder, workers, gpus, address, show)
         _remove_temporary(target)
         folder.rename_pieces()
-    return EmbeddedFolder(len(found), len(found) - len(missing))
+    return EmbeddedFolder(len(files), len(files) - len(missing))
 
 
 def _remove_temporary(folder: str) -> None:
-    """Remove the temporary files of actors that were killed."""
+    """Remove the temporary files of killed actors."""
     for path in glob.glob("**/.*.tmp.*", root_dir=folder, recursive=True):
         os.remove(os.path.join(folder, path))
 
 
 def _require_results_only(out: str) -> None:
-    """Require that a folder to be replaced holds only Parquet files."""
+    """Require that an output to be replaced holds only Parquet files."""
     names = [name for *_, files in os.walk(out) for name in files] or [out] * os.path.isfile(out)
     if others := sorted(name for name in names if not name.endswith(".parquet")):
         raise InputError(f"{out} is replaced only if it holds Parquet files, got {others[0]}.")
 
 
 def _missing(texts: list[_Text], out: str, embedder: TableEmbedder, resume: bool) -> list[_Text]:
-    """The texts without a result in the folder OUT, whose results must be of this job."""
+    """The texts without a result in OUT, after checking that its results are of this job."""
     system, folder = _file_system(out)
     results = {os.path.relpath(path, folder): path for path in system.find(folder)}
     if results and not resume:
@@ -180,7 +179,7 @@ def _is_address(path: str) -> bool:
 
 
 def _file_system(address: str) -> Any:
-    """The fsspec file system of an address or path, and the path there."""
+    """The fsspec file system of an address or path, and the path on it."""
     core = import_extra("fsspec.core", f"the address {address}")
     try:
         return core.url_to_fs(address)
@@ -189,7 +188,7 @@ def _file_system(address: str) -> Any:
 
 
 def _find(texts: PathLike | Sequence[PathLike], embedder: TableEmbedder) -> list[_Text]:
-    """The files to embed, large ones first, so that none of them is started at the end."""
+    """The files to embed, large ones first, so that the last ones are short."""
     _ = embedder.shape  # raises if the model does not exist
     sizes: dict[str, int] = {}
     for pattern in [texts] if isinstance(texts, str | os.PathLike) else texts:
@@ -209,11 +208,11 @@ def _find(texts: PathLike | Sequence[PathLike], embedder: TableEmbedder) -> list
     if len({_is_address(file) for file in sizes}) > 1:
         raise InputError("texts must be all on a disk or all in an object store.")
     folder = os.path.commonpath([os.path.dirname(path) for path in paths.values()])
-    found = [
+    files = [
         _Text(file, path, sizes[file], f"{os.path.relpath(path, folder)}.parquet")
         for file, path in paths.items()
     ]
-    return sorted(found, key=lambda text: (-text.n_bytes, text.file))
+    return sorted(files, key=lambda text: (-text.n_bytes, text.file))
 
 
 # Ray
@@ -228,7 +227,7 @@ def _compute(
     address: str | None,
     show: ShowStage,
 ) -> None:
-    """Let actors write the results of texts into the folder `target`."""
+    """Let Ray's actors write the results of texts into the folder `target`."""
     if not texts:
         return
     ray, cpus = import_extra("ray", "a corpus on Ray"), embedder.threads or 1
@@ -260,7 +259,7 @@ def _compute(
 
 
 def _require_listener(address: str) -> None:
-    """Require that something listens at HOST:PORT, because Ray tries for minutes to reach it."""
+    """Require that something listens at HOST:PORT, because Ray retries for minutes."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if host and port.isdecimal():
         try:
@@ -278,8 +277,8 @@ class FileEmbedder:
         self._embedder, self._target = embedder, target
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Embed the file of a batch of one row. Errors are returned, because Ray repeats work that
-        raises, and adds pages to the message."""
+        """Embed the file of a batch of one row. Errors are returned, because Ray repeats calls that
+        raise, and adds pages to the message."""
         text = _Text(*(batch[name][0] for name in _Text._fields))
         try:
             self._write(text)
@@ -301,11 +300,13 @@ class FileEmbedder:
                 self._embed(path, text.file, local)
                 system, remote = _file_system(result)
                 system.makedirs(os.path.dirname(remote), exist_ok=True)
-                system.put_file(local, remote)  # after the work, so that no part has the name
+                system.put_file(
+                    local, remote
+                )  # last, so that an incomplete file never has the name
             else:
                 folder, name = os.path.split(result)
                 os.makedirs(folder, exist_ok=True)
-                # Ray repeats the file of a dead actor for ever. Each of them left a temporary file.
+                # Ray repeats the file of a dead actor for ever; each actor left a temporary file.
                 if len(glob.glob(f".*.tmp.{glob.escape(name)}", root_dir=folder)) >= _TRIES:
                     raise InputError(
                         f"{text.file}: ended its worker {_TRIES} times; a machine may have too "
@@ -316,7 +317,7 @@ class FileEmbedder:
                     self._embed(path, text.file, local)
 
     def _embed(self, path: str, name: str, out: str) -> None:
-        """Embed a file on this machine, called `name` in the result and in messages."""
+        """Embed a local file, called `name` in the result and in messages."""
         try:
             with contextlib.ExitStack() as stack:
                 if _is_parquet(path):
@@ -342,7 +343,7 @@ def _is_parquet(path: str) -> bool:
 def _read_parquet(
     stack: contextlib.ExitStack, path: str
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and rows of a Parquet file, with their numbers as `line`."""
+    """The schema and rows of a Parquet file, with row numbers as `line`."""
     arrow = import_pyarrow()
     file = stack.enter_context(import_pyarrow("pyarrow.parquet").ParquetFile(path))
     lines = itertools.count()
@@ -358,7 +359,7 @@ def _read_parquet(
 def _read_text(
     path: str, name: str, embedder: TableEmbedder
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and rows of a text or FASTA file, whose sentences are checked."""
+    """The schema and rows of a text or FASTA file, with checks of each sentence."""
     arrow = import_pyarrow()
     columns = {"file": arrow.string(), "line": arrow.int64()}
     columns |= {"key": arrow.string()} if is_fasta(path) else {}

@@ -4,8 +4,7 @@
     table = embedder(table)                          # Ray Data: map_batches(embedder, ...)
     for batch in embedder.batches(batches): ...      # Spark: mapInArrow
 
-An embedder is small and can be pickled: it names a model, and loads it once in each process that
-calls it.
+An embedder can be pickled and is small: it names a model, and each process loads it once.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from bilm.vectors.arrow import (
     vector_arrays,
     vector_fields,
 )
-from bilm.vectors.job_pieces import Wanted, as_dtype
+from bilm.vectors.job_pieces import VectorSpec, as_dtype
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 64 * 2**20
 
 
-# The model loaded last, by the key of its embedder, because engines pass a copy with each task.
+# The model loaded last, by its embedder's key: engines pass a copy of the embedder to each task.
 _LOCK = threading.Lock()
 _LATEST: dict[str, ELMo] = {}
 
@@ -53,17 +52,17 @@ class TableEmbedder:
     """Appends the vectors of a column of text to tables.
 
     Args:
-        model: the source for `ELMo.from_pretrained`; a `Pretrained`, which holds its other
-            arguments too; or an `ELMo`, which becomes part of the pickle. A relative path is
-            resolved now.
+        model: the source for `ELMo.from_pretrained`; a `Pretrained`, which includes its other
+            arguments; or an `ELMo`, which becomes part of the pickle. Relative paths are made
+            absolute.
         text_column: column of sentences: text that is split at white space, or lists of tokens. A
             null stays null; a sentence without tokens becomes an empty list, or zeros when pooled.
         layers: as for `ELMo.encode`, except a `ScalarMix`; with "all" each layer has a column.
         pooling: None, "mean" or "max".
         dtype: "float32" or "float16".
-        batch_size: upper bound for sentences computed together; None: chosen for speed.
-        threads: TensorFlow threads in each process that computes; None: its default. They can be
-            set only before TensorFlow is used there.
+        batch_size: maximum number of sentences computed together; None: chosen for speed.
+        threads: TensorFlow threads in each process that computes; None: its default. They must be
+            set before TensorFlow is used there.
         fixed_size: False makes a vector a list of any size, as Spark requires.
 
     The columns are `vectors`, or `layer_0`, `layer_1`, ...; see `bilm.vectors.arrow`.
@@ -88,7 +87,7 @@ class TableEmbedder:
         require_at_least(1, batch_size=batch_size, threads=threads)
         self.text_column, self.batch_size, self.threads = text_column, batch_size, threads
         self.fixed_size = fixed_size
-        self.wanted = Wanted.of(layers, pooling, dtype)
+        self.spec = VectorSpec.of(layers, pooling, dtype)
         self._loaded: ELMo | None = None
         self._key = uuid.uuid4().hex
         self._model: Any = model  # a Pretrained, an ELMo, or the bytes of its pickle
@@ -99,26 +98,26 @@ class TableEmbedder:
     def __getstate__(self) -> dict[str, Any]:
         model = self._model
         if not isinstance(model, Pretrained | bytes):
-            # As bytes: TensorFlow is then not used before its threads are set.
+            # As bytes, so that unpickling does not use TensorFlow before its threads are set.
             model = pickle.dumps(model)
         state = self.__dict__ | {"_model": model, "_loaded": None}
-        state.pop("_settings", None)  # of the model as that process finds it
+        state.pop("_settings", None)  # the other process reads its own files
         return state
 
     @functools.cached_property
     def shape(self) -> list[int | None]:
-        """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it; None stands
-        for the number of tokens. Reads the options of the model, but not its weights."""
+        """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it, with None for
+        the number of tokens. Reads the model's options, but not its weights."""
         if not isinstance(self._model, Pretrained):
-            return self.wanted.shape(self._load().options)
+            return self.spec.shape(self._load().options)
         with open_model(self._model.source, weights_only=True) as files:
-            return self.wanted.shape(files.read_options())
+            return self.spec.shape(files.read_options())
 
     def schema(self, table: pa.Schema) -> pa.Schema:
-        """The schema of the result for tables of schema `table`; no weights are loaded.
+        """The schema of the result for tables of schema `table`, without loading weights.
 
         Raises:
-            InputError: the text column is missing, or a column to be added exists already.
+            InputError: the text column is missing, or a column of vectors exists already.
             FileNotFoundError: the model does not exist.
         """
         if table.get_field_index(self.text_column) < 0:
@@ -135,32 +134,32 @@ class TableEmbedder:
         return table
 
     def _fields(self) -> list[pa.Field]:
-        return vector_fields(self.shape, self.wanted.dtype, fixed_size=self.fixed_size)
+        return vector_fields(self.shape, self.spec.dtype, fixed_size=self.fixed_size)
 
     def check_row(self, text: str, where: str) -> None:
-        """Require that a sentence's words have vectors, which fit into a row of Parquet; `where`
-        names the sentence in the message."""
+        """Require that a sentence's words have vectors, and that they fit into a row of Parquet;
+        `where` names the sentence in messages."""
         tokens = text.split()
         self._load().refuse_unknown(tokens, where)
-        require_row(len(tokens), self.shape, self.wanted.dtype, where)
+        require_row(len(tokens), self.shape, self.spec.dtype, where)
 
     def settings(self) -> dict[str, Any]:
-        """The settings that determine the vectors, for JSON: "model" (its fingerprint, for which
-        the model is loaded), "layers", "pooling", "dtype" and "precision"."""
+        """The settings that determine the vectors, for JSON: "model" (its fingerprint; this loads
+        the model), "layers", "pooling", "dtype" and "precision"."""
         return dict(self._settings)
 
     @functools.cached_property
     def _settings(self) -> dict[str, Any]:
         model = self._load(strict=False)
         facts = {"model": model.fingerprint(), "precision": model.precision}
-        return facts | self.wanted._asdict()
+        return facts | self.spec._asdict()
 
     def metadata(self) -> dict[str, str]:
-        """The settings as the metadata of a schema, which the tables of the result have."""
+        """The settings as the schema metadata of the resulting tables."""
         return settings_metadata(self.settings())
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The table with its vectors, all of which are in memory.
+        """The table with its vectors, in memory.
 
         Raises:
             InputError: as `schema` and `ELMo.encode`; or a value is too large for float16.
@@ -178,14 +177,14 @@ class TableEmbedder:
     def batches(
         self, batches: Iterable[pa.RecordBatch], most_bytes: int = _PIECE_BYTES
     ) -> Iterator[pa.RecordBatch]:
-        """The batches of a stream with their vectors, in its order.
+        """The batches of a stream with their vectors, in order.
 
         Sentences are read ahead and computed together across batches.
 
         Args:
-            batches: all of one schema.
-            most_bytes: upper bound for the vectors of a batch; a larger batch is split. A sentence
-                that is larger by itself is a batch of its own.
+            batches: batches of the same schema.
+            most_bytes: upper bound for the vectors of a batch; a larger batch is split. A larger
+                sentence becomes a batch by itself.
 
         Raises:
             InputError: as `__call__`, when the batch is reached.
@@ -200,9 +199,9 @@ class TableEmbedder:
                     yield from ((piece, tokens or []) for tokens in piece.sentences)
 
         settings: Any = {"batch_size": self.batch_size, "with_ids": True, "show_progress": False}
-        layers, pooling, dtype = self.wanted
+        layers, pooling, dtype = self.spec
         for piece, vectors in model.encode_iter(sentences(), layers, pooling, **settings):
-            while waiting[0] is not piece:  # one without rows
+            while waiting[0] is not piece:  # a piece without rows
                 yield self._finished(waiting.popleft())
             piece.vectors.append(as_dtype(vectors, dtype))
             if len(piece.vectors) == len(piece.sentences):
@@ -211,21 +210,21 @@ class TableEmbedder:
             yield self._finished(waiting.popleft())
 
     def _pieces(self, batch: pa.RecordBatch, most_bytes: int) -> Iterator[_Piece]:
-        """A batch in parts of some rows each."""
+        """A batch in pieces of some rows each."""
         schema = self._described(self.schema(batch.schema))
         sentences = [
             None if text is None else as_tokens(text, f"sentence {row}")
             for row, text in enumerate(batch.column(self.text_column).to_pylist())
         ]
-        of_token = np.dtype(self.wanted.dtype).itemsize * math.prod(filter(None, self.shape))
+        token_bytes = np.dtype(self.spec.dtype).itemsize * math.prod(filter(None, self.shape))
 
         def n_bytes(tokens: list[str] | None) -> int:
-            return of_token * (1 if self.wanted.pooling else len(tokens or ()))
+            return token_bytes * (1 if self.spec.pooling else len(tokens or ()))
 
         start = 0
-        for part, _ in windows(sentences, n_bytes, most_bytes):
-            yield _Piece(batch.slice(start, len(part)), schema, part, [])
-            start += len(part)
+        for window, _ in windows(sentences, n_bytes, most_bytes):
+            yield _Piece(batch.slice(start, len(window)), schema, window, [])
+            start += len(window)
         if not sentences:
             yield _Piece(batch, schema, [], [])
 
@@ -242,7 +241,7 @@ class TableEmbedder:
         return schema.with_metadata({**(schema.metadata or {}), **ours})
 
     def _load(self, strict: bool = True) -> ELMo:
-        """The model in this process; `strict` insists on the number of threads."""
+        """The model in this process; `strict` raises an error if `threads` cannot be set."""
         with _LOCK:
             if self.threads is not None:
                 with contextlib.suppress(*([] if strict else [InputError])):
@@ -263,14 +262,14 @@ class _Piece(NamedTuple):
     """Some rows of a batch, and the vectors computed so far."""
 
     rows: pa.RecordBatch
-    schema: pa.Schema  # of the result
-    sentences: list[list[str] | None]  # None for a null, which counts as a sentence without tokens
+    schema: pa.Schema  # with the columns of vectors
+    sentences: list[list[str] | None]  # None for a null, computed as a sentence without tokens
     vectors: list[np.ndarray]
 
 
 def set_threads(n: int) -> None:
-    """Let TensorFlow use `n` threads in this process, within an operation and across operations. It
-    ignores OMP_NUM_THREADS, which engines set."""
+    """Let TensorFlow use `n` threads in this process, within and across operations. It ignores
+    OMP_NUM_THREADS, which engines set."""
     import tensorflow as tf
 
     settings = tf.config.threading

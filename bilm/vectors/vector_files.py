@@ -1,9 +1,9 @@
 """Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, and JSON lines.
 
-Each has the facts of its job as JSON under the name `bilm`, by which --resume knows a complete
-file: as an attribute of an HDF5 file, the comment of .npz, and a field of the first line of JSON.
+Each stores the facts of its job as JSON, from which --resume recognises a complete file: in the
+attribute `bilm` of an HDF5 file, the comment of .npz, or the field `bilm` of the first JSON line.
 
-docs/files.md describes them.
+docs/files.md describes the formats.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
 class HDF5Vectors:
     """Appends sentences to the HDF5 file of a job, one dataset each; a context manager.
 
-    It is the file in the folder of the job that becomes OUT, and keeps what was saved however the
-    job ends (`JournaledHDF5`). `with_ids` adds the key to each dataset as its attribute
-    `original_id`, as bio_embeddings does.
+    The file is in the job's folder and becomes OUT. Saved sentences survive a crash
+    (`JournaledHDF5`). `with_ids` adds the key to each dataset as the attribute `original_id`, as
+    bio_embeddings does.
 
     Attributes:
         n_sentences, checksum: number and `checksum` of the sentences so far.
     """
 
     def __init__(self, folder: str, dtype: str, *, with_ids: bool = False) -> None:
-        # Hidden, as it may be without any sentence that was saved.
+        # Hidden, because it may not have saved sentences yet.
         self._path = os.path.join(folder, ".vectors.hdf5")
         self._journaled = JournaledHDF5(self._path, os.path.join(folder, "journal"))
         self._file = self._journaled.file
@@ -82,7 +82,7 @@ class HDF5Vectors:
                     raise ValueError(f"the vectors of {name} must be finite")
 
     def new_array(self, shape: tuple[int, ...]) -> OnDisk:
-        """An array on disk for the vectors of a long sentence, which is added next."""
+        """An array on disk for a long sentence's vectors; that sentence must be added next."""
         self.save()
         return OnDisk(self._file.create_dataset(None, shape, self._dtype))
 
@@ -103,7 +103,7 @@ class HDF5Vectors:
             self.save()
 
     def save(self) -> None:
-        """Keep the sentences that were added."""
+        """Save the sentences added so far."""
         if self._journaled.record.get("n_sentences") != self.n_sentences:
             self._commit()
 
@@ -113,8 +113,8 @@ class HDF5Vectors:
         self._since, self._unsaved_bytes = time.monotonic(), 0
 
     def complete(self, out: str, facts: str, index: dict[str, str] | None = None) -> None:
-        """Add the facts of the job and `sentence_to_index`, close the file, and give it the name
-        `out` as well."""
+        """Add the facts of the job and `sentence_to_index`, close the file, and link or copy it to
+        `out`."""
         if not self._is_complete:
             self._file.attrs[FACTS] = facts
             if index is not None:
@@ -124,7 +124,7 @@ class HDF5Vectors:
             self._commit()
         try:
             os.link(self._path, out)
-        except OSError:  # another file system, or one without links
+        except OSError:  # another file system, or no links
             shutil.copyfile(self._path, out)
 
     def __enter__(self) -> HDF5Vectors:
@@ -159,7 +159,7 @@ def write_npz(
 
 
 def _in_c_order(vectors: h5py.Dataset) -> Iterator[np.ndarray]:
-    """The vectors of a long sentence, some megabytes at a time."""
+    """The vectors of a long sentence in C order, some megabytes at a time."""
     for layer in range(len(vectors)) if vectors.ndim == 3 else [...]:
         yield from slabs(vectors, layer)
 
@@ -171,7 +171,7 @@ def _write_member(
     dtype: np.dtype,
     content: Iterable[np.ndarray],
 ) -> None:
-    """Write an array as `numpy.savez` does; `content` is the array in parts, in C order."""
+    """Write an array as `numpy.savez` does; `content` yields its parts in C order."""
     header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         np.lib.format.write_array_header_1_0(member, header)
@@ -196,7 +196,7 @@ def write_jsonl(file: IO[bytes], embedded: Iterable[EmbeddedSentence], *, facts:
 
 
 def _json_parts(vectors: Any, layer: Any = ...) -> Iterator[str]:
-    """JSON of vectors, or of one layer, token by token: a long sentence is read in slabs."""
+    """JSON of vectors, or of one layer, token by token; long sentences are read in slabs."""
     if vectors.ndim == 1:
         yield f"[{', '.join(map('%.9g'.__mod__, vectors[()].tolist()))}]"
         return
@@ -217,7 +217,7 @@ def read_facts(path: PathLike, kind: str) -> dict[str, Any]:
     """The facts of the job that wrote a file of the format `kind`.
 
     Raises:
-        InputError: it has none: it is damaged, or a file of another program.
+        InputError: the file has no facts: it is damaged, or another program wrote it.
     """
     try:
         if kind == "hdf5":
@@ -243,10 +243,9 @@ def read_facts(path: PathLike, kind: str) -> dict[str, Any]:
 class Keys:
     """Checks keys of sentences: they must differ, and the file must be able to hold them.
 
-    In HDF5 a "/" in a key opens a group, so that "a / b" is found under its own name, as readers of
-    `allennlp elmo`'s files expect, but there cannot be a key "a " as well. An HDF5 file in memory
-    decides about all keys with marks that HDF5 may interpret. In .npz the key "a.npy" is read as
-    "a" if both exist.
+    In HDF5 a "/" in a key opens a group. Readers of `allennlp elmo`'s files find "a / b" by its
+    name, but a second key "a " is impossible. An HDF5 file in memory tries out keys with characters
+    that HDF5 may interpret. In .npz the key "a.npy" is read as "a" if both exist.
     """
 
     def __init__(self, kind: str) -> None:
@@ -255,7 +254,7 @@ class Keys:
         self._file = h5py.File(io.BytesIO(), "w")
 
     def is_new(self, key: str, where: str) -> bool:
-        """Whether a key is seen for the first time; `where` is its file and line, for messages."""
+        """Whether a key is new; `where` is its file and line, for messages."""
         if key in self._taken:
             return False
         reason = ""
