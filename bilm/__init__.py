@@ -77,7 +77,7 @@ _PUBLIC = {
     "vectors.tables": "TableEmbedder",
     "training": "LanguageModel Perplexity dump_weights load_options_latest_checkpoint test train",
 }
-_HOME = {name: part for part, names in _PUBLIC.items() for name in names.split()}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
 # The layers that saved models may hold.
 _KERAS_LAYERS = (

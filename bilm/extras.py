@@ -8,7 +8,7 @@ from typing import Any
 from bilm.core.errors import InputError
 
 _LOOK = "scikit-learn gensim matplotlib"
-# What to install for a module, as in the extras of setup.py.
+# The package to install for each module, as in the extras of setup.py.
 _PACKAGES = {
     "fsspec": "'ray[data]>=2.60,<3'",
     "gensim": _LOOK,

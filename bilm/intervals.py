@@ -1,4 +1,4 @@
-"""Durations and intervals as people write them: "30min", "2h", "500 steps"."""
+"""Parse durations and intervals: "30min", "2h", "500 steps"."""
 
 from __future__ import annotations
 

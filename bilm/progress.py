@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Stage(NamedTuple):
-    """Progress of a job: `done` of `total` in the step `doing`, such as "counting"; the total is
-    None if it is unknown. Bytes are of files on the disk. `detail` is more to show."""
+    """Progress of a job: `done` of `total` (None if unknown) in the step `doing`, such as
+    "counting". Bytes are counted as stored on the disk. `detail` is more text to show."""
 
     doing: str
     done: int
@@ -48,9 +48,9 @@ _BAR_WIDTH = 12
 class ProgressDisplay:
     """Shows the progress of a job, its rate and the remaining time.
 
-    On a terminal one line is kept up to date; on a narrow one its end is cut. Elsewhere a plain
-    line is written at most every 20 seconds, and at the end of each step of the job. Nothing is
-    written before the first `update`. It is a context manager.
+    On a terminal, one line is updated, and cut if it is too long. Elsewhere, a plain line is
+    written at most every 20 seconds, and at the end of each step of the job. Nothing is written
+    before the first `update`. It is a context manager.
 
     Args:
         stream: where to write; None is standard error.
@@ -77,13 +77,13 @@ class ProgressDisplay:
     def update(
         self, doing: str, done: int, total: int | None = None, unit: str = "", detail: str = ""
     ) -> None:
-        """Show the job's progress, if it is time for it.
+        """Show the job's progress, if an update is due.
 
         Args:
             doing: the step of the job, such as "counting". Each step has its own rate.
             done, total: finished and total amount of the step; None if the total is unknown.
             unit: unit of both and of the rate; "bytes" are shown as MB. "" hides the rate.
-            detail: more to show.
+            detail: more text to show.
         """
         if self._quiet:
             return
@@ -102,7 +102,7 @@ class ProgressDisplay:
             self._write_line(self._task)
 
     def show(self, stage: Stage) -> None:
-        """`update` by a job's event."""
+        """Call `update` with the fields of an event."""
         self.update(*stage)
 
     def note(self, text: str) -> None:
@@ -199,7 +199,7 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def encoding_progress(show_progress: ShowProgress) -> Iterator[ShowStage]:
-    """The function of a `Stage` of tokens that an argument `show_progress` asks for."""
+    """The progress callback for an argument `show_progress`; stages count tokens."""
     if callable(show_progress):
         yield show_progress
         return

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
-
 # Control characters except tab and line feed, Unicode line ends, marks that change the direction of
 # text, and surrogates.
 _CONTROL = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-_LONGEST = 2000
+_MAX_LENGTH = 2000
 _UNBOUNDED = 10_000  # columns: tables are never wrapped
 
 
@@ -34,8 +33,9 @@ def printable(text: str) -> str:
 
 def message(text: str) -> str:
     """Text for a message: printable, and cut after 2,000 characters."""
-    n_more = len(text) - _LONGEST
-    return printable(text[:_LONGEST]) + (f" ... ({n_more:,} characters more)" if n_more > 0 else "")
+    n_more = len(text) - _MAX_LENGTH
+    more = f" ... ({n_more:,} characters more)" if n_more > 0 else ""
+    return printable(text[:_MAX_LENGTH]) + more
 
 
 def count(n: int, what: str) -> str:
@@ -44,19 +44,18 @@ def count(n: int, what: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Rows of cells as aligned lines: the first `left` columns to the left, the others to the
-    right."""
+    """Format cells as lines: the first `left` columns are aligned left, the others right."""
     from rich.console import Console
     from rich.table import Table
 
-    made = Table(box=None, padding=(0, 3, 0, 0), show_header=False, pad_edge=False)
+    grid = Table(box=None, padding=(0, 3, 0, 0), show_header=False, pad_edge=False)
     for number in range(len(rows[0])):
-        made.add_column(justify="left" if number < left else "right", no_wrap=True)
+        grid.add_column(justify="left" if number < left else "right", no_wrap=True)
     for row in rows:
-        made.add_row(*map(printable, row))
+        grid.add_row(*map(printable, row))
     target = io.StringIO()
     console = Console(file=target, width=_UNBOUNDED, color_system=None, emoji=False, markup=False)
-    console.print(made, highlight=False)
+    console.print(grid, highlight=False)
     return [line.rstrip() for line in target.getvalue().splitlines()]
 
 
@@ -109,13 +108,13 @@ def warnings_on_stderr(program: str) -> Iterator[None]:
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow and Keras without TensorFlow's messages about processors and drivers.
+    """Import TensorFlow and Keras without TensorFlow's messages about CPUs and drivers.
 
     The first messages come from C++, before TF_CPP_MIN_LOG_LEVEL is read. Its value 0 shows all.
     """
     with contextlib.ExitStack() as stack:
         if os.environ.get(_LEVEL) != "0" and "tensorflow" not in sys.modules:
-            # Errors are raised as exceptions too; the log has missing drivers and the like.
+            # Errors are also raised as exceptions; the log is mostly about missing drivers.
             os.environ[_LEVEL] = "3"
             stack.enter_context(python_only_on_stderr())
         importlib.import_module("bilm.core.keras_backend")
@@ -123,17 +122,17 @@ def import_tensorflow() -> None:
 
 @contextlib.contextmanager
 def python_only_on_stderr() -> Iterator[None]:
-    """Hide what libraries write to standard error's file descriptor instead of `sys.stderr`."""
+    """Hide output of libraries to file descriptor 2; `sys.stderr` still works."""
     stream = sys.stderr
     stream.flush()
-    with open(os.dup(2), "w", 1, encoding=stream.encoding, errors=stream.errors) as shown:
+    with open(os.dup(2), "w", 1, encoding=stream.encoding, errors=stream.errors) as visible:
         with contextlib.suppress(OSError):  # the stream has no descriptor
             if stream.fileno() == 2:
-                sys.stderr = shown
+                sys.stderr = visible
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(shown.fileno(), 2)
+            os.dup2(visible.fileno(), 2)
             sys.stderr = stream

@@ -140,7 +140,7 @@ def test_wrong_paths_and_flags_are_reported_before_tensorflow_is_imported(text):
         ([*train, "--time", "2h", "--n_epochs", "2"], "--time replaces --n_epochs"),
         ([*train, "--time", "soon"], "--time: must be a duration such as 30min or 2h, got 'soon'"),
         ([*train, "--heldout_every", "week"], "--heldout_every: must be epoch, 2epochs, 500steps"),
-        ([*train, "--save_dir", "vocab.txt"], "'vocab.txt' must be a folder, it is a file."),
+        ([*train, "--save_dir", "vocab.txt"], "'vocab.txt' must be a folder, got a file."),
         (["test", "--save_dir", "bare", "--test_prefix", text.heldout], "file 'bare/options.json'"),
         (["dump", "--save_dir", "run", "--outfile", "none/w.hdf5"], "The folder 'none' to write"),
         (["dump", "--save_dir", "run", "--outfile", "vocab.txt"], "'vocab.txt' would be overwr"),

@@ -29,7 +29,7 @@ def test_info_of_weights(published, capsys):
     printed = info(capsys, folder)
     for line in (
         f"model         {folder}",
-        "input         characters, up to 50 a token",
+        "input         characters, up to 50 per token",
         "encoder       characters of 4; filters 4 of width 1, 6 of width 2, 8 of width 4; relu; "
         "2 highway layers; projected to 8",
         "LSTMs         both directions, 2 layers of 20; projected to 8; skip connections; "

@@ -31,11 +31,11 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
     """Run the command line and return its exit code.
 
     Args:
-        argv: arguments after the program's name; None takes the arguments of the process.
+        argv: arguments after the program's name (default: those of the process).
         subcommand: run this subcommand, with `argv` as its arguments, as the scripts in bin/ do.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Results are UTF-8 in every locale; file names that are not come out unchanged.
+        # Results are UTF-8 in every locale; file names in other encodings are printed unchanged.
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     argv = list(sys.argv[1:] if argv is None else argv)
     program = None  # the script's name
@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
 
 
 def make_parser(subcommand: str, program: str | None = None) -> argparse.ArgumentParser:
-    """The parser of a subcommand, whose module alone is imported; `program` is its name in messages
-    (default: the name of the script)."""
+    """Make the parser of a subcommand; only its module is imported. `program` is the name in
+    messages (default: the script's)."""
     module = importlib.import_module(f"bilm.cli.{subcommand}")
     parser = Parser(prog=program, description=module.__doc__, formatter_class=HelpFormatter)
     module.add_arguments(parser)

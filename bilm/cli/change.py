@@ -37,7 +37,7 @@ from bilm.progress import ProgressDisplay
 from bilm.terminal import note
 
 _CORPORA = ("old", "new")
-_SHOWN = 10
+_MAX_SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,28 +108,28 @@ def run(args: argparse.Namespace) -> int:
         counts = [sample.counts for sample in samples]
         if gold is not None:
             least = args.min_occurrences
-            measured = [t for t in targets if min(own.get(t, 0) for own in counts) >= least]
-            change.gold_scores(measured, gold)
+            frequent = [t for t in targets if min(corpus.get(t, 0) for corpus in counts) >= least]
+            change.gold_scores(frequent, gold)
         predictor = word_command.load_substitutes_model(args) if args.page is not None else None
         old, new = _occurrences(args, samples, display)
-        settings = flags.given(args, "min_occurrences", "seed")
-        found = change.measure_change(old, new, targets, **settings, progress=display.show)
-    rare = [c.word for c in found if min(c.n_old, c.n_new) < args.min_occurrences]
+        settings = flags.keywords(args, "min_occurrences", "seed")
+        results = change.measure_change(old, new, targets, **settings, progress=display.show)
+    rare = [c.word for c in results if min(c.n_old, c.n_new) < args.min_occurrences]
     if rare:
-        more = f" and {len(rare) - _SHOWN} more" if len(rare) > _SHOWN else ""
+        more = f" and {len(rare) - _MAX_SHOWN} more" if len(rare) > _MAX_SHOWN else ""
         note(
             f"Not measured, with fewer than {args.min_occurrences} occurrences in a corpus: "
-            f"{', '.join(rare[:_SHOWN])}{more}"
+            f"{', '.join(rare[:_MAX_SHOWN])}{more}"
         )
     names = [os.path.basename(pattern) for pattern in (args.old, args.new)]
     with outputs.temporaries() as (table, *others):
-        change.write_table(table, found)
+        change.write_table(table, results)
         if args.page is not None:
             write_change_page(
                 others.pop(0),
                 old,
                 new,
-                found,
+                results,
                 n_words=args.page_words,
                 seed=args.seed,
                 corpora=(args.old, args.new) if names[0] == names[1] else (names[0], names[1]),
@@ -140,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
     print(*outputs.paths, sep="\n")
     if gold is not None:
         print()
-        for line in change.agreement(found, gold, seed=args.seed):
+        for line in change.agreement(results, gold, seed=args.seed):
             print(
                 f"{line.statistic:<10}{line.measure:<15}{line.value:6.3f}  95 % interval "
                 f"{line.low:.3f} to {line.high:.3f}  {line.n} words"
@@ -155,7 +155,7 @@ def _samples(
 ) -> list[analysis.Sample]:
     """The occurrences in both corpora."""
     samples = []
-    settings = flags.given(args, "max_occurrences", "seed", "match_case", "lemma_pos")
+    settings = flags.keywords(args, "max_occurrences", "seed", "match_case", "lemma_pos")
     for pattern in (args.old, args.new):
         sentences = word_command.read_tokens([pattern], display, f"reading {pattern}")
         try:
@@ -179,9 +179,9 @@ def _occurrences(
             yield word_command.encode(elmo, sample, display, f"encoding {name}", layer=layer)
         return
     for path, sample in zip((args.old_vectors, args.new_vectors), samples, strict=True):
-        found = embedded_occurrences(path, sample)
-        if found.n_layers == 1 and args.layer is not None:
+        occurrences = embedded_occurrences(path, sample)
+        if occurrences.n_layers == 1 and args.layer is not None:
             raise InputError(
                 f"{path}: must have all layers (`bilm embed --all`) for --layer, got one layer."
             )
-        yield replace(found, vectors=found.layer(layer)[:, None])
+        yield replace(occurrences, vectors=occurrences.layer(layer)[:, None])

@@ -9,11 +9,11 @@ sentence: there, a word always has the cosine 1 with itself.
       --model elmo --static vectors.txt
 
 --pairs reads pairs in the form of WiC: word, part of speech, positions (as in 2-5, 0-based) and two
-sentences, separated by tabs; the tokens there must begin like the word. --gold has one answer per
-line, T (the same meaning) or F, or a number. It prints, for each layer, the accuracy of "the
-meaning is the same if the cosine is above a threshold", and Spearman's correlation of the cosines
-with the answers. The threshold is the best one for --train_pairs; without them, each half of the
-pairs gets the best one for the other half.
+sentences, separated by tabs; the tokens at these positions must begin like the word. --gold has one
+answer per line, T (the same meaning) or F, or a number. It prints, for each layer, the accuracy of
+"the meaning is the same if the cosine is above a threshold", and Spearman's correlation of the
+cosines with the answers. The threshold is the best one for --train_pairs; without them, each half
+of the pairs gets the best one for the other half.
 
   bilm compare --pairs dev.data.txt --gold dev.gold.txt --model elmo \\
       --train_pairs train.data.txt --train_gold train.gold.txt
@@ -73,17 +73,17 @@ def run(args: argparse.Namespace) -> int:
     if args.gold is not None:
         return _run_gold(args, pairs)
     static = _static(args, pairs)
-    found = _cosines(args, text_command.load_elmo(args), pairs, static)
-    rows = zip(*found.values(), strict=True)
+    cosines = _cosines(args, text_command.load_elmo(args), pairs, static)
+    rows = zip(*cosines.values(), strict=True)
     words = [pairs.word(k) for k in range(len(pairs))]
     if args.format == "json":
         for number, values in enumerate(rows):
-            own = slice(2 * number, 2 * number + 2)
+            both = slice(2 * number, 2 * number + 2)
             pair = {
-                "words": words[own],
-                "sentences": pairs.sentences[own],
-                "positions": pairs.positions[own, 1].tolist(),
-                "cosines": dict(zip(found, map(_finite, values), strict=True)),
+                "words": words[both],
+                "sentences": pairs.sentences[both],
+                "positions": pairs.positions[both, 1].tolist(),
+                "cosines": dict(zip(cosines, map(_finite, values), strict=True)),
             }
             print(json.dumps(pair, ensure_ascii=False))
         return 0
@@ -92,10 +92,10 @@ def run(args: argparse.Namespace) -> int:
         numbers = itertools.combinations(range(1, len(args.query) + 1), 2)
         names = [f"{one} - {other}" for one, other in numbers]
     else:
-        both = zip(words[::2], words[1::2], strict=True)
-        names = [f"{k}  {one} - {other}" for k, (one, other) in enumerate(both, start=1)]
+        couples = zip(words[::2], words[1::2], strict=True)
+        names = [f"{k}  {one} - {other}" for k, (one, other) in enumerate(couples, start=1)]
     cells = [[name, *map(_shown, values)] for name, values in zip(names, rows, strict=True)]
-    show(table([["pair", *found], *cells]))
+    show(table([["pair", *cosines], *cells]))
     return 0
 
 
@@ -146,7 +146,9 @@ def _run_gold(args: argparse.Namespace, pairs: analysis.Sample) -> int:
     thresholds = None
     if training is not None:
         cosines = _cosines(args, elmo, training, static).items()
-        thresholds = {name: word_pairs.best_threshold(own, training_gold) for name, own in cosines}
+        thresholds = {
+            name: word_pairs.best_threshold(values, training_gold) for name, values in cosines
+        }
     results = word_pairs.agreement_with_gold(_cosines(args, elmo, pairs, static), gold, thresholds)
     if args.format == "json":
         for result in results:

@@ -3,7 +3,7 @@
 SOURCE is a model of ELMoForManyLangs: a folder or a ZIP file with config.json, char.dic, word.dic,
 encoder.pkl and token_embedder.pkl; or its name, nlpl-136 to nlpl-179. FOLDER gets model.hdf5 and
 options.json, which ELMo.from_pretrained, `bilm embed` and `bilm info` read. PyTorch is not needed,
-and nothing that a .pkl file names is run: only its tensors are read.
+and no code in the .pkl files is run: only their tensors are read.
 
   bilm convert 144.zip elmo-en
   bilm convert nlpl-144 elmo-en  # downloads it first

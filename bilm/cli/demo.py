@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bilm(*words: str) -> None:
-    """Print a command and run it; a failure, which it has reported, ends the demo."""
+    """Print a command and run it; exit if it fails."""
     from bilm.cli import main
 
     print(f"\n$ bilm {shlex.join(words)}", flush=True)
@@ -130,7 +130,7 @@ def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None)
     )
     write_sentences(training, text.training)
     write_sentences(heldout, text.heldout)
-    shipped = {found.name for found in published_models() if found.is_present}
+    shipped = {entry.name for entry in published_models() if entry.is_present}
     if not args.corpus and _SHIPPED in shipped:
         _show_words(args, text, words, _SHIPPED)
     min_count = "3" if sum(map(len, text.training)) >= _MANY_TOKENS else "2"
@@ -158,12 +158,12 @@ def _show_words(
         if not words:
             print("\nNo word of the text has two clear clusters of occurrences in this model.")
             return []
-    kept, page = (
+    occurrences, page = (
         os.path.join(args.out, f"{os.path.basename(model)}.{ending}") for ending in ("npz", "html")
     )
     training = os.path.join(args.out, "train.txt")
     _bilm("senses", *words, "--match_case", "--max_clusters", "2", "--lines", "3", "--model", model,
-          "--text", training, "--max_occurrences", "300", "--occurrences", kept)  # fmt: skip
-    _bilm("project", "--occurrences", kept, "--out", page)
+          "--text", training, "--max_occurrences", "300", "--occurrences", occurrences)  # fmt: skip
+    _bilm("project", "--occurrences", occurrences, "--out", page)
     print(f"Open {page} in a browser: each dot is an occurrence of a word in its sentence.")
     return words

@@ -67,24 +67,24 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     names = WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE
     if args.outfile is not None:
-        beside = f"{os.path.splitext(args.outfile)[0]}.options.json"
-        outputs = flags.outputs(args, outfile=[args.outfile, beside])
+        options_file = f"{os.path.splitext(args.outfile)[0]}.options.json"
+        outputs = flags.outputs(args, outfile=[args.outfile, options_file])
     else:
         outputs = flags.model_folder(args, *names)
     import_tensorflow()
     from bilm.training import dump_weights
 
     args.save_dir = run_folder.model_folder(args)
-    kept = os.path.join(args.save_dir, VOCABULARY_FILE)
     with_softmax = not args.without_softmax
-    has_words = args.vocab_file is not None or os.path.exists(kept)
+    default = os.path.join(args.save_dir, VOCABULARY_FILE)
+    has_words = args.vocab_file is not None or os.path.exists(default)
     if args.outfile is not None and not (has_words or args.with_softmax or args.without_softmax):
         with_softmax = False
         note(
             f"{args.save_dir} has no {VOCABULARY_FILE}, so the softmax is left out; --vocab_file "
             "FILE adds it."
         )
-    settings = flags.given(args, "with_states", "dtype", "softmax_dtype")
+    settings = flags.keywords(args, "with_states", "dtype", "softmax_dtype")
     settings |= {"with_softmax": with_softmax}
     if args.outfile is not None:
         settings["vocab_file"] = run_folder.find_vocabulary(args).source if with_softmax else None

@@ -16,7 +16,7 @@ column id. Until OUT is complete, the vectors are in a folder OUT.partial; forma
 need as much disk space again. After a crash the same command with --resume continues from it.
 
 On Ray, which needs the extra `ray`, many processes or machines share the files of a corpus, or of a
-table in Parquet; OUT is a folder with a Parquet file for each:
+table in Parquet; OUT is a folder with one Parquet file per input file:
 
   bilm embed 'text/*.txt' vectors --model elmo --pooling mean \\
       --engine ray --workers 2
@@ -65,7 +65,7 @@ _JOB = {
 }
 _SHARD = "embed only lines I, I + N, I + 2 N, ... (I from 1 to N), so that N jobs can share a text"
 _ENGINE = {
-    "--workers N": "processes that compute, each with a model in its memory",
+    "--workers N": "worker processes; each loads the model",
     "--cpus N": "CPUs and TensorFlow threads of each worker (default: 1)",
     "--gpus X": "GPUs of each worker (default: none); 0.5 lets two workers share one",
     "--address ADDRESS": "address of a Ray cluster (default: the variable RAY_ADDRESS; without it "
@@ -146,8 +146,8 @@ def _embed(args: argparse.Namespace) -> int:
             sys.stdout.buffer if args.output == STANDARD else args.output,
             sentence_keys=args.use_sentence_keys,
             with_text=not args.forget_sentences,
-            **flags.given(args, "layers", "pooling", "dtype", "format", "ids", "shard"),
-            **flags.given(args, "batch_size", "resume", "force"),
+            **flags.keywords(args, "layers", "pooling", "dtype", "format", "ids", "shard"),
+            **flags.keywords(args, "batch_size", "resume", "force"),
         )
     except ArgumentsError as error:
         flags.usage_error(args, str(error))
@@ -156,13 +156,13 @@ def _embed(args: argparse.Namespace) -> int:
         sentences = (sentence.text.split() for sentence in read_sentences(args.input, args.input))
         text_command.warn_of_unseen(args, sentences, args.input)
     with progress_display(args.output) as display:
-        done = job.run(model, display.show)
-    if done.was_complete:
+        result = job.run(model, display.show)
+    if result.was_complete:
         return _note_complete(args)
-    if done.n_left:
-        note(f"{done.n_left:,} sentences are taken over from the interrupted job")
-    if done.n_repeated or done.n_empty:
-        note(f"left out: {done.n_repeated:,} repeated sentences, {done.n_empty:,} empty lines")
+    if result.n_left:
+        note(f"{result.n_left:,} sentences are taken over from the interrupted job")
+    if result.n_repeated or result.n_empty:
+        note(f"left out: {result.n_repeated:,} repeated sentences, {result.n_empty:,} empty lines")
     if args.output != STANDARD:
         print(args.output)
     return 0
@@ -174,8 +174,9 @@ def _note_complete(args: argparse.Namespace) -> int:
 
 
 def _embed_on_ray(args: argparse.Namespace) -> int:
-    _require_flags_for_ray(args)
-    model = text_command.pretrained(args)  # imports TensorFlow, which Ray does as well, loudly
+    _check_flags_for_ray(args)
+    # Imports TensorFlow before Ray does, which would show TensorFlow's messages.
+    model = text_command.pretrained(args)
     import_extra("ray.data", "--engine ray")
     from bilm.vectors.ray import embed
     from bilm.vectors.tables import TableEmbedder
@@ -184,26 +185,26 @@ def _embed_on_ray(args: argparse.Namespace) -> int:
         model,
         text_column=args.text_column or "text",
         threads=args.cpus,
-        **flags.given(args, "layers", "pooling", "dtype", "batch_size"),
+        **flags.keywords(args, "layers", "pooling", "dtype", "batch_size"),
     )
     with _without_ray(), ProgressDisplay() as display:
-        done = embed(
+        result = embed(
             args.input,
             args.output,
             embedder,
             gpus=args.gpus or 0,
             show=display.show,
-            **flags.given(args, "workers", "address", "resume", "force"),
+            **flags.keywords(args, "workers", "address", "resume", "force"),
         )
-    if not done.n_files:
+    if not result.n_files:
         return _note_complete(args)
-    if done.n_left:
-        note(f"{done.n_left} of {done.n_files} files are taken over from the interrupted job")
+    if result.n_left:
+        note(f"{result.n_left} of {result.n_files} files are taken over from the interrupted job")
     print(args.output)
     return 0
 
 
-def _require_flags_for_ray(args: argparse.Namespace) -> None:
+def _check_flags_for_ray(args: argparse.Namespace) -> None:
     for flag in ("use_sentence_keys", "forget_sentences", "ids"):
         if getattr(args, flag):
             flags.usage_error(args, f"--{flag} does not go with --engine")

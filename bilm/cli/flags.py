@@ -40,8 +40,8 @@ Group = argparse.ArgumentParser | argparse._ArgumentGroup
 class Parser(argparse.ArgumentParser):
     """An argument parser that accepts --save_dir and --save-dir, and no abbreviated flags.
 
-    The original programs have underscores. An abbreviation could change its meaning whenever a flag
-    is added.
+    The original programs use underscores. The meaning of an abbreviation could change whenever a
+    flag is added.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -54,12 +54,12 @@ class Parser(argparse.ArgumentParser):
         # Arguments after a -- are not flags.
         end = args.index("--") if "--" in args else len(args)
         arguments = [*map(_underscored, args[:end]), *args[end:]]
-        known, unknown = super().parse_known_args(arguments, namespace)
+        values, unknown = super().parse_known_args(arguments, namespace)
         if unknown:
-            self._refuse_unknown(unknown)
-        return known, unknown
+            self._report_unknown(unknown)
+        return values, unknown
 
-    def _refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
+    def _report_unknown(self, unknown: Sequence[str]) -> NoReturn:
         text = f"unrecognized arguments: {' '.join(unknown)}"
         name = unknown[0].partition("=")[0]
         near = difflib.get_close_matches(name, re.findall(r"--\w+", self.format_usage()), 1)
@@ -99,7 +99,7 @@ def usage_error(args: argparse.Namespace, message: str) -> NoReturn:
     parser.error(message)
 
 
-def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+def keywords(args: argparse.Namespace, *names: str) -> dict[str, Any]:
     """The values of some flags, as keyword arguments of the same names."""
     return {name: getattr(args, name) for name in names}
 
@@ -148,7 +148,7 @@ _TYPES = {
     "X": _positive,
     "MB": _positive,
     "P": value(float, "must be a number from 0 to 1", lambda p: 0 <= p <= 1),
-    # These stay text, and are parsed only to find mistakes early.
+    # The value remains text; it is parsed only to report mistakes early.
     "DURATION": value(lambda text: parse_duration(text) and text, DURATION_RULE),
     "INTERVAL": value(lambda text: Interval.parse(text) and text, INTERVAL_RULE),
 }
@@ -186,10 +186,10 @@ TEXTS = {"files FILE ...": "text files or globs of them"}
 FORCE = {"--force": "overwrite files that exist"}
 
 
-# Files of models and of training runs, whose folder may be given.
+# Files of models and training runs, for flags that name their folder.
 _MODEL_FILES = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
               "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
-# Flags that name inputs, which have to exist: globs, models, files.
+# Flags whose inputs must exist: globs, models, files.
 _GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
 _MODELS = {"model", "init_from"}
 _FILES = {"input", "vocab_file", "init_vocab", "options_file", "weight_file",
@@ -197,7 +197,7 @@ _FILES = {"input", "vocab_file", "init_vocab", "options_file", "weight_file",
 
 
 def _texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The names of flags and arguments with text, and each of their values."""
+    """Yield (flag, text) for each text value of the arguments."""
     for flag, value in vars(args).items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str):
@@ -236,8 +236,8 @@ def outputs(
 
     Args:
         folders, replaces: see `Outputs`.
-        updated: flags of files that the command itself saves as it goes, and may resume from.
-        paths: by flag, the files that it names. All other flags name inputs.
+        updated: flags of files that the command updates, and may resume from.
+        paths: output files by flag; all other flags name inputs.
     """
     files = [[path] if isinstance(path, str) else path or () for path in paths.values()]
     return Outputs(
@@ -256,7 +256,7 @@ def outputs(
 
 
 def _input_files(flag: str, text: str) -> Iterator[str]:
-    """The files that a flag's value may name: itself, those of a glob, a model or a run."""
+    """The files that a flag's value may name: a file, or those of a glob, a model or a run."""
     from bilm.files.named_models import cache_folder, find_published, is_remote
 
     if is_remote(text):
@@ -323,12 +323,12 @@ _RUN = {
     "--adam_learning_rate X": "learning rate of Muon and Adam, which train the other weights by "
     "the default recipe",
     "--n_train_tokens N": "words and sentence ends of one epoch (default: the corpus is counted)",
-    "--reset_rate P": "probability that a sentence starts from zero LSTM states, as every text "
-    "does in use; 0 trains like the original program",
+    "--reset_rate P": "probability that a sentence starts from zero LSTM states, as every "
+    "sentence does in use; 0 trains like the original program",
     "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
     "--seed N>=0": "random seed (default: 0)",
     "--precision float32|bfloat16": "precision of matrix products (default: float32; with the "
-    "default recipe, bfloat16 on processors that have instructions for it)",
+    "default recipe, bfloat16 on CPUs that have instructions for it)",
     "--save_minutes X": "minutes between checkpoints (default: 10); one is always written at the "
     "end",
 }
@@ -367,12 +367,12 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add(parser.add_argument_group("monitoring"), _MONITORING)
     add(parser.add_argument_group("learning rate schedule"), _SCHEDULE)
     parser.set_defaults(n_gpus=1, save_minutes=10.0)
-    # `bilm train` alone has these flags.
+    # Only `bilm train` has these flags.
     parser.set_defaults(init_from=None, init_vocab=None, recipe="default", time=None)
 
 
 def require_partners(args: argparse.Namespace) -> None:
-    """Require the flags that others depend on, and none that contradict each other."""
+    """Reject missing or contradictory flags."""
     for flag, partner in (
         ("patience", "heldout_prefix"),
         ("heldout_every", "heldout_prefix"),
@@ -392,14 +392,14 @@ _PAIR = {
     "--weight_file FILE": "the HDF5 weights that go with --options_file, or their address",
 }
 WORDS = {
-    "--vocab_file FILE": "vocabulary of a model of words or of a token cache (default: vocab.txt "
+    "--vocab_file FILE": "vocabulary of a word-level model or a token cache (default: vocab.txt "
     "next to the weights)",
     "--embedding_weight_file FILE": "token cache (dump_token_embeddings). Words missing from it "
     "are encoded from their characters, which needs the character weights",
 }
 WARM_UP = {
-    "--warm_up FILE": "text, one sentence per line, that is read first: each sentence then starts "
-    "from the LSTM states after it instead of zeros; for models trained without resets, such as "
+    "--warm_up FILE": "text to read first, one sentence per line: each sentence then starts from "
+    "the LSTM states at its end instead of zeros; for models trained without resets, such as "
     "published ones"
 }
 SOFTMAX = {

@@ -77,7 +77,7 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _character_rows(source: dict[str, Any], size: int) -> list[tuple[str, str]]:
-    text = f"characters, up to {source['max_characters_per_token']} a token"
+    text = f"characters, up to {source['max_characters_per_token']} per token"
     if tokens := source["dictionary"]:
         text += f"; a dictionary of {tokens['n_characters']:,} characters"
         text += f" and one of {tokens['n_words']:,} words" if tokens["word_dim"] else ""
@@ -105,7 +105,7 @@ def _lstm_text(lstm: dict[str, Any]) -> str:
 
 
 def _amount(trained: dict[str, Any]) -> str:
-    """The steps, tokens and passes of a training, as far as they are known."""
+    """Steps, tokens and passes of training, if known."""
     text, n = count(trained.get("steps") or 0, "step"), trained.get("n_train_tokens")
     if trained.get("tokens"):
         text += f", {trained['tokens']:,} tokens"
@@ -115,7 +115,7 @@ def _amount(trained: dict[str, Any]) -> str:
 
 
 def _begin_text(reset_rate: float | None, states: str | None) -> str:
-    """Where sentences start, and whether training visited these states."""
+    """The initial states of sentences, and whether training visited them."""
     if states == "own":
         return "sentences start from the mean states of training, in the file"
     visited = "; whether training visited them is unknown"

@@ -52,23 +52,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from bilm.analysis.occurrences import forms_of, parse_target
 
-    asked = {query: parse_target(query)[2] for query in args.query}
+    targets = {query: parse_target(query)[2] for query in args.query}
     flags.model_source(args)
-    uses = _uses(args, word_command.distinct(args, asked.values()))
+    uses = _uses(args, word_command.distinct(args, targets.values()))
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
     elmo = text_command.load_elmo(args)
     occurrences = word_command.with_vectors(args, uses, elmo)
     if occurrences.about.get("model") != elmo.fingerprint():
         raise InputError(f"{args.occurrences}: must have been made with {args.model}.")
     layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]
-    for number, (query, word) in enumerate(asked.items()):
-        n_own = len(occurrences.of(word, match_case=args.match_case))
-        if n_own <= 1:
+    for number, (query, word) in enumerate(targets.items()):
+        n_occurrences = len(occurrences.of(word, match_case=args.match_case))
+        if n_occurrences <= 1:
             note(
-                f"{word!r}: {count(n_own, 'occurrence')} to search; cosines require two, because "
-                "their mean is subtracted."
+                f"{word!r}: {count(n_occurrences, 'occurrence')} to search; cosines require two, "
+                "because their mean is subtracted."
             )
-        found = analysis.nearest_contexts(
+        contexts = analysis.nearest_contexts(
             analysis.Occurrences.of_query(elmo, query),
             occurrences,
             layers,
@@ -77,22 +77,23 @@ def run(args: argparse.Namespace) -> int:
             match_case=args.match_case,
         )
         form = forms_of(word)[0]
-        near = static.nearest(form, _STATIC_WORDS) if static and form in static else []
+        nearest = static.nearest(form, _STATIC_WORDS) if static and form in static else []
         if args.format == "json":
             values = {
                 "query": query,
                 "word": word,
-                "occurrences": n_own,
-                "static": [{"cosine": round(c, 4), "word": w} for c, w in near] or None,
-                "layers": found,
+                "occurrences": n_occurrences,
+                "static": [{"cosine": round(c, 4), "word": w} for c, w in nearest] or None,
+                "layers": contexts,
             }
             print(json.dumps(values, ensure_ascii=False, default=asdict))
             continue
-        lines = _context_lines(found, f"{word}, {count(n_own, 'occurrence')}", terminal_width())
+        heading = f"{word}, {count(n_occurrences, 'occurrence')}"
+        lines = _context_lines(contexts, heading, terminal_width())
         if static is not None:
-            listed = [f"{cosine:5.2f}  {other}" for cosine, other in near]
-            listed = listed or [f"{form!r} is not in it"]
-            lines = [f"static: {os.path.basename(args.static)}", *listed, "", *lines]
+            neighbours = [f"{cosine:5.2f}  {other}" for cosine, other in nearest]
+            neighbours = neighbours or [f"{form!r} is not in it"]
+            lines = [f"static: {os.path.basename(args.static)}", *neighbours, "", *lines]
         show([""] * (number > 0) + [query, "", *lines])
     return 0
 
@@ -103,30 +104,32 @@ def _uses(args: argparse.Namespace, targets: list[str]) -> analysis.Sample | ana
         return word_command.read_uses(args, () if args.any_word else targets)
     word_command.check_files(args)
     with ProgressDisplay() as display:
-        own, others = (word_command.sample(args, wanted, display) for wanted in (targets, None))
-    return _joined(own, others)
+        first, second = (word_command.sample(args, words, display) for words in (targets, None))
+    return _merge(first, second)
 
 
-def _joined(own: analysis.Sample, others: analysis.Sample) -> analysis.Sample:
-    """Two samples as one; words of the first are removed from the second."""
+def _merge(first: analysis.Sample, second: analysis.Sample) -> analysis.Sample:
+    """Merge two samples; the first one's words are removed from the second."""
     import numpy as np
 
-    kept = others.select([k for k, word in enumerate(others.words) if word not in own.words])
-    positions = np.concatenate([own.positions, kept.positions + np.array([len(own.sentences), 0])])
+    rest = second.select([k for k, word in enumerate(second.words) if word not in first.words])
+    positions = np.concatenate(
+        [first.positions, rest.positions + np.array([len(first.sentences), 0])]
+    )
     return replace(
-        own,
-        sentences=[*own.sentences, *others.sentences],
+        first,
+        sentences=[*first.sentences, *second.sentences],
         positions=positions,
-        targets=[*own.names, *kept.names],
+        targets=[*first.names, *rest.names],
     )
 
 
 def _context_lines(layers: list[analysis.LayerContexts], heading: str, width: int) -> list[str]:
     lines: list[str] = []
-    for own in layers:
-        name = f"layer {own.layer}" if isinstance(own.layer, int) else f"{own.layer} layer"
-        name = "average of all layers" if own.layer == "average" else name
-        lines += [f"{name}: {heading}", *in_context(own.same_word, width), ""]
-        if own.other_words:
-            lines += [f"{name}: other words", *in_context(own.other_words, width), ""]
+    for layer in layers:
+        name = f"layer {layer.layer}" if isinstance(layer.layer, int) else f"{layer.layer} layer"
+        name = "average of all layers" if layer.layer == "average" else name
+        lines += [f"{name}: {heading}", *in_context(layer.same_word, width), ""]
+        if layer.other_words:
+            lines += [f"{name}: other words", *in_context(layer.other_words, width), ""]
     return lines[:-1]

@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def draw_curves(runs: dict[str, list[dict[str, Any]]]) -> Figure:
-    """A figure of the curves of runs, given the lines of their logs by name. It needs no
-    display."""
+    """Draw the curves of runs; `runs` are {name: lines of the log}. No display is needed."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
@@ -67,7 +66,7 @@ def draw_curves(runs: dict[str, list[dict[str, Any]]]) -> Figure:
         _draw_run(axes, lines, prefix, number, len(runs) == 1)
     axes.set_xlabel("training tokens seen")
     axes.set_ylabel("perplexity")
-    # Plain numbers, as many as there is room for.
+    # Plain numbers, as many as fit.
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else range(1, 10)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -84,11 +83,11 @@ def _draw_run(
     axes: Axes, lines: list[dict[str, Any]], prefix: str, number: int, alone: bool
 ) -> None:
     """The curves of a run: training thin, held-out thick, the best one marked."""
-    held = "C1" if alone else f"C{number}"
+    colour = "C1" if alone else f"C{number}"
 
     def points(key: str) -> tuple[list[int], list[float]]:
-        measured = [line for line in lines if line.get(key) is not None]
-        return [line["tokens"] for line in measured], [line[key] for line in measured]
+        entries = [line for line in lines if line.get(key) is not None]
+        return [line["tokens"] for line in entries], [line[key] for line in entries]
 
     tokens, perplexities = points("train_perplexity")
     if tokens:
@@ -100,20 +99,20 @@ def _draw_run(
             label += ", smoothed"
         smooth = _smooth(perplexities, half)
         axes.plot(tokens, smooth, color=f"C{number}", alpha=0.7, linewidth=1, label=label)
-    measured = [line for line in lines if line.get("heldout_perplexity") is not None]
-    if not measured:
+    evaluations = [line for line in lines if line.get("heldout_perplexity") is not None]
+    if not evaluations:
         return
     axes.plot(
-        *points("heldout_perplexity"), "o-", color=held, linewidth=2, label=f"{prefix}held-out"
+        *points("heldout_perplexity"), "o-", color=colour, linewidth=2, label=f"{prefix}held-out"
     )
     if alone and points("heldout_backward")[0]:
         for direction, style in (("forward", "--"), ("backward", ":")):
             curve = points(f"heldout_{direction}")
-            axes.plot(*curve, style, color=held, label=f"held-out, {direction}")
-    best = min(measured, key=lambda line: line["heldout_perplexity"])
+            axes.plot(*curve, style, color=colour, label=f"held-out, {direction}")
+    best = min(evaluations, key=lambda line: line["heldout_perplexity"])
     y = best["heldout_perplexity"]
     label = f"{prefix}best: {y:,.1f} at step {best['step']:,}"
-    axes.plot([best["tokens"]], [y], "*", color=held, markersize=14, label=label)
+    axes.plot([best["tokens"]], [y], "*", color=colour, markersize=14, label=label)
 
 
 def _smooth(values: list[float], half: int) -> list[float]:

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
 _TAGS, _SENSES = "tags", "senses"
-_OF_TAGS = ("sizes", "seeds")
-_OF_SENSES = ("method", "centre", "shrinkage", "kappa", "neighbours")
+_TAG_FLAGS = ("sizes", "seeds")
+_SENSE_FLAGS = ("method", "centre", "shrinkage", "kappa", "neighbours")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _sizes(text: str) -> tuple[int | None, ...]:
-    """The distinct sizes of "100,1000,all", with None for "all" last."""
+    """Parse "100,1000,all" into distinct sizes; "all" is None, and last."""
     parse = flags.whole_number(1)
     parts = [part.strip() for part in text.split(",")]
     numbers = sorted({parse(part) for part in parts if part != "all"})
@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
     task = args.task or (_SENSES if form == labelled.USES else _TAGS)
     if task == _SENSES and form != labelled.USES:
         flags.usage_error(args, "--task senses requires files of uses of words")
-    other, names = (_TAGS, _OF_TAGS) if task == _SENSES else (_SENSES, _OF_SENSES)
+    other, names = (_TAGS, _TAG_FLAGS) if task == _SENSES else (_SENSES, _SENSE_FLAGS)
     for name in names:
         if getattr(args, name) is not None:
             flags.usage_error(args, f"--{name} requires --task {other}")
@@ -154,12 +154,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
     text = analysis.read_labelled(path, args.column)
-    kept = analysis.limited(text, args.max_tokens)
-    found = f"{path}: {len(kept.sentences):,} sentences, {len(kept):,} labelled tokens"
-    if kept is not text:
-        found += f" (sampled from {len(text):,}; see --max_tokens)"
-    note(f"{found}, {len(set(kept.labels or ())):,} labels")
-    return kept
+    sample = analysis.limited(text, args.max_tokens)
+    summary = f"{path}: {len(sample.sentences):,} sentences, {len(sample):,} labelled tokens"
+    if sample is not text:
+        summary += f" (sampled from {len(text):,}; see --max_tokens)"
+    note(f"{summary}, {len(set(sample.labels or ())):,} labels")
+    return sample
 
 
 def _static(
@@ -169,8 +169,8 @@ def _static(
         return None
     sentences = itertools.chain(train.sentences, test.sentences)
     static = analysis.StaticVectors.load(args.static, keep={*itertools.chain(*sentences)})
-    known = sum(test.word(k) in static for k in range(len(test)))
-    note(f"{args.static}: {known / len(test):.1%} of the labelled test tokens have a vector")
+    n_vectors = sum(test.word(k) in static for k in range(len(test)))
+    note(f"{args.static}: {n_vectors / len(test):.1%} of the labelled test tokens have a vector")
     return static
 
 
@@ -199,7 +199,7 @@ def _settings(args: argparse.Namespace, elmo: ELMo, task: str) -> dict[str, Any]
         "task": task,
         "model": elmo.fingerprint(),
         **{name: path and checksum(path) for name, path in files.items()},
-        **flags.given(args, "column", "max_tokens"),
+        **flags.keywords(args, "column", "max_tokens"),
     }
 
 
@@ -220,34 +220,36 @@ def _tags(
     cells: dict[probing.Key, analysis.ProbeCell] = {}
     if args.out is not None and os.path.exists(args.out) and not args.force:
         cells = {cell.key: cell for cell in probing.read_cells(args.out, about)}
-    wanted = probing.keys(probing.representations(elmo.n_layers, static is not None), settings)
+    keys = probing.keys(probing.representations(elmo.n_layers, static is not None), settings)
 
     def n_done() -> int:
-        return sum(key in cells for key in wanted)
+        return sum(key in cells for key in keys)
 
-    if n_done() < len(wanted):
-        known, asked = _encode(args, elmo, train, test)
-        missing = probing.probe(known, asked, settings, static=static, done=list(cells))
+    if n_done() < len(keys):
+        train_vectors, test_vectors = _encode(args, elmo, train, test)
+        missing = probing.probe(
+            train_vectors, test_vectors, settings, static=static, done=list(cells)
+        )
         try:
             with ProgressDisplay() as display:
-                display.update("probing cells", n_done(), len(wanted))
+                display.update("probing cells", n_done(), len(keys))
                 for cell in missing:
                     cells[cell.key] = cell
                     if args.out is not None:
                         probing.write_cells(args.out, about, cells.values())
-                    display.update("probing cells", n_done(), len(wanted))
+                    display.update("probing cells", n_done(), len(keys))
         except KeyboardInterrupt:
             if args.out is None:
                 raise
             raise KeyboardInterrupt(
-                f"{args.out} has {n_done()} of {len(wanted)} cells; the same command continues "
+                f"{args.out} has {n_done()} of {len(keys)} cells; the same command continues "
                 "from it."
             ) from None
-    found = [cells[key] for key in wanted]
-    _print_tables(found, n_sentences, len(settings.seeds))
+    results = [cells[key] for key in keys]
+    _print_tables(results, n_sentences, len(settings.seeds))
     for path in picture.paths:
         with picture.temporaries() as (temporary,):
-            save_picture(probe_chart(found, n_sentences), temporary)
+            save_picture(probe_chart(results, n_sentences), temporary)
         note(path)
 
 
@@ -255,7 +257,7 @@ def _print_tables(cells: Sequence[analysis.ProbeCell], n_sentences: int, n_seeds
     """A table for each measure, and the weights of the mix."""
     from bilm.analysis.probing import Summary, mix_weights, summarised
 
-    def shown(value: Summary, factor: int, digits: int) -> str:
+    def cell_text(value: Summary, factor: int, digits: int) -> str:
         mean, deviation = (f"{number * factor:.{digits}f}" for number in value)
         return f"{mean} ± {deviation}" if n_seeds > 1 else mean
 
@@ -268,14 +270,14 @@ def _print_tables(cells: Sequence[analysis.ProbeCell], n_sentences: int, n_seeds
     mix |= {("gamma", size): value for (_, size), value in gamma.items()}
     sizes = list(dict.fromkeys(cell.size for cell in cells))
     head = ["training sentences", *(f"{s:,}" if s else f"all {n_sentences:,}" for s in sizes)]
-    for title, found, factor, digits in (
+    for title, summaries, factor, digits in (
         (f"accuracy, % ({spread})", summarised(cells, lambda cell: cell.accuracy), 100, 1),
         (f"{selectivity}, % ({spread})", summarised(cells, lambda cell: cell.selectivity), 100, 1),
         (f"macro-F1, % ({spread})", summarised(cells, lambda cell: cell.macro_f1), 100, 1),
         ("weights of the layers in the mix", mix, 1, 2),
     ):
-        names = dict.fromkeys(name for name, _ in found)
-        rows = [[name, *(shown(found[name, size], factor, digits) for size in sizes)]
+        names = dict.fromkeys(name for name, _ in summaries)
+        rows = [[name, *(cell_text(summaries[name, size], factor, digits) for size in sizes)]
                 for name in names]  # fmt: skip
         if rows:
             show([title, *table([head, *rows]), ""])
@@ -289,23 +291,25 @@ def _senses(
     from bilm.analysis.probe_charts import save_picture, sense_chart
 
     outputs = flags.outputs(args, out=args.out, picture=args.picture)
-    given = {name: getattr(args, name) for name in _OF_SENSES if getattr(args, name) is not None}
+    options = {
+        name: getattr(args, name) for name in _SENSE_FLAGS if getattr(args, name) is not None
+    }
     if args.centre == "none":
-        given["centre"] = None
-    settings = word_sense.SenseSettings(**given)
+        options["centre"] = None
+    settings = word_sense.SenseSettings(**options)
     static = _static(args, train, test)
     elmo = text_command.load_elmo(args)
-    uses, asked = _encode(args, elmo, train, test, context=True)
-    rows = word_sense.sense_table(uses, asked, settings, static=static)
-    first = word_sense.first_sense(uses, asked)
+    train_uses, test_uses = _encode(args, elmo, train, test, context=True)
+    rows = word_sense.sense_table(train_uses, test_uses, settings, static=static)
+    first = word_sense.first_sense(train_uses, test_uses)
     note(
-        f"{len(test):,} uses; the word of {first.seen.mean():.1%} is in training, "
-        f"{first.ambiguous.mean():.1%} with several senses"
+        f"{len(test):,} uses; the word is in training for {first.seen.mean():.1%} of them, with "
+        f"several senses for {first.ambiguous.mean():.1%}"
     )
     show(["accuracy, %", *table(word_sense.as_cells(rows))])
     with outputs.temporaries() as temporaries:
         if args.out is not None:
-            about = {**_settings(args, elmo, _SENSES), **given}
+            about = {**_settings(args, elmo, _SENSES), **options}
             content = {"settings": about, "rows": [row._asdict() for row in rows]}
             write_json(temporaries[0], content)
         if args.picture is not None:

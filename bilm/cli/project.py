@@ -94,9 +94,9 @@ def _draw(
             occurrences,
             layers=layers,
             progress=display.show,
-            **flags.given(args, "method", "perplexity", "seed"),
+            **flags.keywords(args, "method", "perplexity", "seed"),
         )
-    settings = flags.given(args, "title", "colour")
+    settings = flags.keywords(args, "title", "colour")
     size = analysis.write_picture(path, occurrences, projection, **settings)
     if args.out.lower().endswith(".html") and size > analysis.LARGE_PAGE:
         note(

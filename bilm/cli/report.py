@@ -90,7 +90,7 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
     counts = Counter[str]()
     measurements: list[float] = []
 
-    def counted(sentences: Iterator[list[str]]) -> Iterator[list[str]]:
+    def count_tokens(sentences: Iterator[list[str]]) -> Iterator[list[str]]:
         for tokens in sentences:
             counts.update([*tokens, "</S>"] if tokens else ())
             yield tokens
@@ -110,8 +110,8 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
             training_counts = weights_file.text(WORD_COUNTS)
         model = text_command.pretrained(args, source)
         elmo = model._replace(softmax_file=None).load()
-        read = counted(word_command.read_tokens(args.text, display))
-        sentences = analysis.sample_sentences(read, args.sentences, seed=args.seed)
+        corpus = count_tokens(word_command.read_tokens(args.text, display))
+        sentences = analysis.sample_sentences(corpus, args.sentences, seed=args.seed)
         return analysis.make_report(
             elmo,
             sentences,

@@ -33,14 +33,14 @@ def find_vocabulary(args: argparse.Namespace, max_word_length: int | None = None
     """--vocab_file, or the vocabulary in --save_dir; if both exist they must be the same."""
     from bilm.data.vocabulary import vocabulary_of
 
-    kept = os.path.join(args.save_dir, VOCABULARY_FILE)
-    beside = kept if os.path.exists(kept) else None
-    found = vocabulary_of(args.vocab_file, None, args.save_dir, beside, max_word_length)
-    if found is None:
+    path = os.path.join(args.save_dir, VOCABULARY_FILE)
+    default = path if os.path.exists(path) else None
+    vocabulary = vocabulary_of(args.vocab_file, None, args.save_dir, default, max_word_length)
+    if vocabulary is None:
         raise InputError(
             f"{args.save_dir} has no {VOCABULARY_FILE}: name the vocabulary by --vocab_file."
         )
-    return found
+    return vocabulary
 
 
 def load_vocabulary(
@@ -49,10 +49,10 @@ def load_vocabulary(
     """The vocabulary, and the options with its size and a softmax that fits it. `source` names the
     options in messages."""
     vocabulary = find_vocabulary(args, options.max_word_length)
-    stated, n_words = options.n_tokens_vocab, vocabulary.size
-    if stated is not None and stated != n_words:
+    n_expected, n_words = options.n_tokens_vocab, vocabulary.size
+    if n_expected is not None and n_expected != n_words:
         raise InputError(
-            f"{source} is for n_tokens_vocab = {stated} words, but {vocabulary.source} has "
+            f"{source} is for n_tokens_vocab = {n_expected} words, but {vocabulary.source} has "
             f"{n_words}: name the vocabulary that belongs to it, or leave n_tokens_vocab out."
         )
     options = dataclasses.replace(options, n_tokens_vocab=n_words)
@@ -69,7 +69,7 @@ def load_vocabulary(
 def open_corpus(
     options: Options, filepattern: str, vocabulary: Vocabulary, **settings: Any
 ) -> LMDataset | BidirectionalLMDataset:
-    """A data set with the model's directions; `settings` are further arguments of the data set."""
+    """A data set for the model's directions; `settings` are passed to it."""
     from bilm.data import BidirectionalLMDataset, LMDataset
 
     kind = BidirectionalLMDataset if options.bidirectional else LMDataset
@@ -77,7 +77,7 @@ def open_corpus(
 
 
 def model_folder(args: argparse.Namespace) -> str:
-    """--save_dir, or with --best the folder in it that holds the best model."""
+    """--save_dir, or with --best its folder of the best model."""
     from bilm.files.checkpoints import BEST_FOLDER, holds_checkpoint
 
     if not args.best:

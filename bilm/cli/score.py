@@ -15,8 +15,8 @@ The last token of a sentence is </S>. sentence_id and token_id are the 1-based n
 line and token; start and end are the token's position in the line, in characters; known is 0 for a
 token outside the vocabulary.
 
---pairs reads minimal pairs instead of IN: JSON lines with sentence_good and sentence_bad, as BLiMP
-has them. It prints, for each phenomenon, the percentage of pairs whose good sentence is more
+--pairs reads minimal pairs instead of IN: JSON lines with sentence_good and sentence_bad, as in
+BLiMP. It prints, for each phenomenon, the percentage of pairs whose good sentence is more
 probable; equal scores count as half. --out also writes the log-probabilities of each pair.
 
   bilm score text.txt --model training-folder
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from bilm.use.minimal_pairs import MinimalPair, ScoredPair
     from bilm.use.predictor import Predictor, SentenceScore
 
-Scored = tuple[str, "SentenceScore"]  # a line, and the score of its tokens
+LineScore = tuple[str, "SentenceScore"]  # a line and its score
 
 _LOGS = ("forward", "backward", "joint")
 _SUMS = ("tokens", "unknown", *_LOGS)
@@ -101,9 +101,9 @@ def _tokenizer_of(predictor: Predictor, args: argparse.Namespace) -> Tokenizer |
     name = predictor.options.tokenizer
     tokenizer = None if name is None else Tokenizer.from_name(name)
     if tokenizer is None and args.tokenizer == _MODEL:
-        known = "is not known" if name is None else f"({name}) is not available here"
+        reason = "is not known" if name is None else f"({name}) is not available here"
         raise InputError(
-            f"--tokenizer model: the tokenizer of the model {known}: name a language instead."
+            f"--tokenizer model: the tokenizer of the model {reason}: name a language instead."
         )
     return tokenizer
 
@@ -119,31 +119,31 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
 
     name, lines = text_command.read_input(args.input)
     split = str.split if tokenizer is None else tokenizer.tokens
-    is_forward = args.format == "surprisal"  # which needs no backward direction
+    is_forward = args.format == "surprisal"  # the backward direction is not needed
     losses = np.zeros(1 if is_forward else predictor.options.n_directions)
     counts = Counter[str]()
     first = int(is_forward)  # the number of the first line
 
-    def scores() -> Iterator[tuple[int, Scored]]:
+    def scores() -> Iterator[tuple[int, LineScore]]:
         sentences = text_command.sentences(name, lines, split, first)
-        scored = predictor.score_iter(
+        results = predictor.score_iter(
             sentences, batch_size=args.batch_size, forward_only=is_forward, with_ids=True
         )
-        for (number, line), score in scored:
+        for (number, line), score in results:
             sums = _sums(score)
             counts.update(sentences=1, tokens=sums["tokens"], unknown=sums["unknown"])
             losses[:] -= [sums[direction] for direction in _LOGS[: len(losses)]]
             yield number, (line, score)
 
     fields: tuple[str, ...] = ("line", "place", "token", "known", *_LOGS)
-    rows: Callable[[Scored], Iterator[tuple[Any, ...]]] = _token_rows
-    objects: Callable[[Scored], Iterator[dict[str, Any]]] | None = _token_objects
+    rows: Callable[[LineScore], Iterator[tuple[Any, ...]]] = _token_rows
+    objects: Callable[[LineScore], Iterator[dict[str, Any]]] | None = _token_objects
     if args.format == "surprisal":
         fields, rows, objects = _SURPRISAL, functools.partial(_surprisal_rows, tokenizer), None
     elif args.totals:
         fields, rows, objects = ("line", *_SUMS), _total_rows, None
     text_command.write_results(args, scores(), fields, rows, "scoring", objects)
-    # Each sentence has one more prediction, of its end.
+    # The end of each sentence is predicted too.
     perplexity = Perplexity.of_losses(losses, counts["tokens"] + counts["sentences"])
     perplexity.unknown = counts["unknown"] / counts["tokens"]
     note(_summary(counts["sentences"], perplexity))
@@ -158,9 +158,11 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
     return 0
 
 
-def _surprisal_rows(tokenizer: Tokenizer | None, scored: Scored) -> Iterator[tuple[Any, ...]]:
+def _surprisal_rows(
+    tokenizer: Tokenizer | None, line_score: LineScore
+) -> Iterator[tuple[Any, ...]]:
     """token_id, token, surprisal, start, end, known; the last row is `</S>`."""
-    line, score = scored
+    line, score = line_score
     if tokenizer is None:
         spans = [match.span() for match in re.finditer(r"\S+", line)]
     else:
@@ -177,13 +179,13 @@ def _sums(score: SentenceScore) -> dict[str, Any]:
     return dict(zip(_SUMS, (len(score.tokens), int((~score.known).sum()), *logs), strict=True))
 
 
-def _total_rows(scored: Scored) -> Iterator[tuple[Any, ...]]:
-    yield tuple(_sums(scored[1]).values())
+def _total_rows(line_score: LineScore) -> Iterator[tuple[Any, ...]]:
+    yield tuple(_sums(line_score[1]).values())
 
 
-def _token_rows(scored: Scored) -> Iterator[tuple[Any, ...]]:
+def _token_rows(line_score: LineScore) -> Iterator[tuple[Any, ...]]:
     """place, token, known, forward, backward, joint; <S> and </S> have no place."""
-    _, score = scored
+    _, score = line_score
     if score.backward is not None:
         yield None, "<S>", 1, None, score.begin, None
     logs = [
@@ -195,8 +197,8 @@ def _token_rows(scored: Scored) -> Iterator[tuple[Any, ...]]:
     yield None, "</S>", 1, score.end, None, None
 
 
-def _token_objects(scored: Scored) -> Iterator[dict[str, Any]]:
-    _, score = scored
+def _token_objects(line_score: LineScore) -> Iterator[dict[str, Any]]:
+    _, score = line_score
     sums = _sums(score)
     names = ("tokens", "known", "forward", "end", "backward", "begin", "joint")
     yield {
@@ -234,36 +236,36 @@ def _score_pairs(
         warn_if_untokenized((pair.good.split() for pair in pairs), args.pairs[0])
     else:
         note(f"tokenizer: {tokenizer.name}")
-    counts: dict[str, PairCounts] = defaultdict(PairCounts)  # those of all pairs under ""
+    counts: dict[str, PairCounts] = defaultdict(PairCounts)  # "": all pairs
 
-    def counted() -> Iterator[tuple[int, ScoredPair]]:
-        scored = score_pairs(predictor, pairs, split, batch_size=args.batch_size)
-        for number, pair in enumerate(scored):
-            for name in {"", pair.pair.phenomenon}:
-                counts[name].add(pair)
-            yield number, pair
+    def pair_scores() -> Iterator[tuple[int, ScoredPair]]:
+        scores = score_pairs(predictor, pairs, split, batch_size=args.batch_size)
+        for number, score in enumerate(scores):
+            for name in {"", score.pair.phenomenon}:
+                counts[name].add(score)
+            yield number, score
 
     if args.out == STANDARD:
         with text_command.progress_display(args.out) as display:
-            for number, _ in counted():
+            for number, _ in pair_scores():
                 display.update("scoring", number + 1, len(pairs), "pairs")
     else:
         text_command.write_results(
-            args, counted(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects
+            args, pair_scores(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects
         )
     _print_accuracies(counts)
     return 0
 
 
-def _pair_rows(scored: ScoredPair) -> Iterator[tuple[Any, ...]]:
-    good, bad = _sums(scored.good), _sums(scored.bad)
+def _pair_rows(pair: ScoredPair) -> Iterator[tuple[Any, ...]]:
+    good, bad = _sums(pair.good), _sums(pair.bad)
     logs = (good["forward"], bad["forward"], good["backward"], bad["backward"])
-    yield scored.pair.phenomenon, *logs, int(scored.has_unknown)
+    yield pair.pair.phenomenon, *logs, int(pair.has_unknown)
 
 
-def _pair_objects(scored: ScoredPair) -> Iterator[dict[str, Any]]:
-    sums = {"good": _sums(scored.good), "bad": _sums(scored.bad)}
-    yield {"phenomenon": scored.pair.phenomenon} | sums
+def _pair_objects(pair: ScoredPair) -> Iterator[dict[str, Any]]:
+    sums = {"good": _sums(pair.good), "bad": _sums(pair.bad)}
+    yield {"phenomenon": pair.pair.phenomenon} | sums
 
 
 def _print_accuracies(counts: dict[str, PairCounts]) -> None:

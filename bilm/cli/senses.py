@@ -4,14 +4,14 @@ For each cluster, it prints the size, typical lines (the occurrences nearest to 
 typical words. If the model has its softmax (`bilm dump` keeps it; or use --substitutes_from with a
 training folder), typical words are substitutes that are likelier in this cluster than in the
 others; otherwise they are words that occur more often nearby. bank+banks is one target with two
-forms: its occurrences are those of both.
+forms, whose occurrences are clustered together.
 
 Clustering is by k-means. Without --clusters, numbers from 2 to --max_clusters are tried. A number
-counts if its mean silhouette is at least 0.25 and its clusters are clearer than those of Gaussian
-clouds with the same covariance, which have none. The smallest such number within 0.9 times the
-highest silhouette is taken, or 1 if there is none. The occurrences in a cluster have similar
-vectors: they may share a sense, a part of speech or a capital letter. With --labels, it also prints
-the agreement of clusters and labels: ARI (0 by chance, 1 if identical) and V-measure.
+qualifies if its mean silhouette is at least 0.25 and its clusters are clearer than the clusters of
+an unstructured Gaussian cloud with the same covariance. The smallest qualifying number within 0.9
+times the highest silhouette is chosen, or 1 if none qualifies. The occurrences in a cluster have
+similar vectors: they may share a sense, a part of speech or a capital letter. With --labels, it
+also prints the agreement of clusters and labels: ARI (0 by chance, 1 if identical) and V-measure.
 
 --occurrences also saves the clusters, and `bilm project --occurrences` draws them.
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, {"word WORD": "word (default with --labels: every word there)"}, nargs="*")
+    flags.add(parser, {"word WORD": "word (default with --labels: all its words)"}, nargs="*")
     text_command.add_elmo(parser)
     word_command.add_occurrences(parser)
     group = parser.add_argument_group("clusters")
@@ -80,20 +80,20 @@ def run(args: argparse.Namespace) -> int:
     targets = word_command.distinct(args, args.word)
     uses = word_command.read_uses(args, targets)
     predictor = word_command.load_substitutes_model(args) if args.n_words else None
-    words = _clustered(args, word_command.with_vectors(args, uses), targets, predictor)
+    words = _cluster_words(args, word_command.with_vectors(args, uses), targets, predictor)
     for number, word in enumerate(words):
         if args.format == "json":
-            print(json.dumps(word.found, ensure_ascii=False, default=asdict))
+            print(json.dumps(word.summary, ensure_ascii=False, default=asdict))
         else:
-            show([""] * (number > 0) + _lines(word.found, terminal_width() - 2))
+            show([""] * (number > 0) + _lines(word.summary, terminal_width() - 2))
     for path in outputs.paths:
         with outputs.temporaries() as (temporary,):
-            n_left_out = _write(temporary, words)
-        if n_left_out:
-            left_out = count(n_left_out, "occurrence")
-            note(f"{path}: {left_out} skipped, because other tokens are in [brackets].")
+            n_skipped = _write(temporary, words)
+        if n_skipped:
+            skipped = count(n_skipped, "occurrence")
+            note(f"{path}: {skipped} skipped, because other tokens are in [brackets].")
     if args.occurrences is not None:
-        _keep(args.occurrences, words)
+        _save_clusters(args.occurrences, words)
     return 0
 
 
@@ -102,11 +102,11 @@ class _WordClusters(NamedTuple):
 
     occurrences: analysis.Occurrences
     clusters: analysis.Clusters
-    names: list[str]  # of each occurrence's cluster
-    found: dict[str, Any]  # what is printed: JSON with `Context` objects
+    names: list[str]  # the cluster of each occurrence
+    summary: dict[str, Any]  # for printing; JSON except for `Context` objects
 
 
-def _clustered(
+def _cluster_words(
     args: argparse.Namespace,
     occurrences: analysis.Occurrences,
     words: list[str],
@@ -116,55 +116,57 @@ def _clustered(
     from bilm.analysis.clusters import typical_words
 
     words = words or list(dict.fromkeys(occurrences.names))
-    settings = flags.given(args, "layer", "max_clusters", "seed")
+    settings = flags.keywords(args, "layer", "max_clusters", "seed")
     result = []
     for word in words:
-        own = occurrences.select(occurrences.names == word)
-        clusters = analysis.cluster_occurrences(own, n_clusters=args.clusters, **settings)
-        typical = typical_words(own, clusters, predictor, args.n_words)
+        subset = occurrences.select(occurrences.names == word)
+        clusters = analysis.cluster_occurrences(subset, n_clusters=args.clusters, **settings)
+        typical = typical_words(subset, clusters, predictor, args.n_words)
         names = analysis.cluster_names(clusters, typical, word if len(words) > 1 else "")
-        found = {
+        summary = {
             "word": word,
-            "occurrences": len(own),
+            "occurrences": len(subset),
             "layer": args.layer,
             "silhouettes": {str(k): round(x, 4) for k, x in clusters.silhouettes.items()},
             "typical_words": "nearby" if predictor is None else "substitutes",
             "clusters": [],
         }
-        for number, (size, scored) in enumerate(zip(clusters.sizes, typical, strict=True)):
-            uses = analysis.typical_occurrences(own, clusters, number, args.lines)
+        for number, (size, scores) in enumerate(zip(clusters.sizes, typical, strict=True)):
+            indices = analysis.typical_occurrences(subset, clusters, number, args.lines)
             cluster = {
                 "size": size,
-                "proportion": round(size / len(own), 4),
-                "words": [{"score": round(score, 4), "word": other} for score, other in scored],
-                "lines": [analysis.Context.of(own, k, float(clusters.closeness[k])) for k in uses],
+                "proportion": round(size / len(subset), 4),
+                "words": [{"score": round(score, 4), "word": other} for score, other in scores],
+                "lines": [
+                    analysis.Context.of(subset, k, float(clusters.closeness[k])) for k in indices
+                ],
             }
-            found["clusters"].append(cluster)
-        if own.labels is not None:
-            fit = analysis.fit_to_labels(clusters, own.labels)._asdict().items()
-            found["labels"] = {k: round(v, 4) if isinstance(v, float) else v for k, v in fit}
-        result.append(_WordClusters(own, clusters, names, found))
+            summary["clusters"].append(cluster)
+        if subset.labels is not None:
+            fit = analysis.fit_to_labels(clusters, subset.labels)._asdict().items()
+            summary["labels"] = {k: round(v, 4) if isinstance(v, float) else v for k, v in fit}
+        result.append(_WordClusters(subset, clusters, names, summary))
     return result
 
 
-def _lines(found: dict[str, Any], width: int) -> list[str]:
+def _lines(summary: dict[str, Any], width: int) -> list[str]:
     """The clusters of a word for a terminal."""
-    layer, clusters = found["layer"], found["clusters"]
+    layer, clusters = summary["layer"], summary["clusters"]
     layer = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
     lines = [
-        f"{found['word']}: {count(found['occurrences'], 'occurrence')}, {layer}, "
+        f"{summary['word']}: {count(summary['occurrences'], 'occurrence')}, {layer}, "
         f"{count(len(clusters), 'cluster')}"
     ]
-    if found["silhouettes"]:
-        values = "  ".join(f"{k}: {value:.2f}" for k, value in found["silhouettes"].items())
+    if summary["silhouettes"]:
+        values = "  ".join(f"{k}: {value:.2f}" for k, value in summary["silhouettes"].items())
         lines.append(f"silhouette by number of clusters  {values}")
     for number, cluster in enumerate(clusters, start=1):
-        size, words = cluster["size"], [scored["word"] for scored in cluster["words"]]
-        share = size / found["occurrences"]
+        size, words = cluster["size"], [item["word"] for item in cluster["words"]]
+        share = size / summary["occurrences"]
         lines += ["", f"cluster {number}: {count(size, 'occurrence')}, {share:.0%}"]
-        lines += [f"  {found['typical_words']}: {' '.join(words)}"] * bool(words)
+        lines += [f"  {summary['typical_words']}: {' '.join(words)}"] * bool(words)
         lines += [f"  {line}" for line in in_context(cluster["lines"], width, cosines=False)]
-    if fit := found.get("labels"):
+    if fit := summary.get("labels"):
         head = ["label", *(f"cluster {k + 1}" for k in range(len(clusters)))]
         lines += [
             "",
@@ -176,25 +178,25 @@ def _lines(found: dict[str, Any], width: int) -> list[str]:
 
 
 def _write(path: str, words: list[_WordClusters]) -> int:
-    """Write each occurrence with its cluster, in the order of distance from the centre; return the
-    number of occurrences that cannot be written."""
-    n_left_out = 0
+    """Write each occurrence with its cluster, by distance from the centre; return the number of
+    occurrences skipped."""
+    n_skipped = 0
     with open(path, "w", encoding="utf-8") as file:
-        for own in words:
-            for number in (k for c in range(len(own.clusters)) for k in own.clusters.members(c)):
-                line = own.occurrences.in_context(number, len(own.occurrences.sentence(number)))
+        for word in words:
+            for number in (k for c in range(len(word.clusters)) for k in word.clusters.members(c)):
+                line = word.occurrences.in_context(number, len(word.occurrences.sentence(number)))
                 try:
                     analysis.parse_query(line)
-                    file.write(f"{own.names[number]}\t{line}\n")
+                    file.write(f"{word.names[number]}\t{line}\n")
                 except InputError:
-                    n_left_out += 1
-    return n_left_out
+                    n_skipped += 1
+    return n_skipped
 
 
-def _keep(path: str, words: list[_WordClusters]) -> None:
-    kept = analysis.Occurrences.load(path)
-    places = list(map(tuple, kept.positions.tolist()))
-    clusters = dict(zip(places, kept.clusters or [""] * len(kept), strict=True))
-    for own in words:
-        clusters |= zip(map(tuple, own.occurrences.positions.tolist()), own.names, strict=True)
-    replace(kept, clusters=[clusters[place] for place in places]).save(path)
+def _save_clusters(path: str, words: list[_WordClusters]) -> None:
+    occurrences = analysis.Occurrences.load(path)
+    positions = list(map(tuple, occurrences.positions.tolist()))
+    clusters = dict(zip(positions, occurrences.clusters or [""] * len(occurrences), strict=True))
+    for word in words:
+        clusters |= zip(map(tuple, word.occurrences.positions.tolist()), word.names, strict=True)
+    replace(occurrences, clusters=[clusters[position] for position in positions]).save(path)

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from bilm.data.sharding import shard_corpus
 
     with ProgressDisplay() as display:
-        made = shard_corpus(
+        corpus = shard_corpus(
             args.files,
             args.out_dir,
             n_shards=args.n_shards,
@@ -79,25 +79,25 @@ def run(args: argparse.Namespace) -> int:
             compress=args.compress,
             progress=display.show,
         )
-    for name, part in (("training", made.training), ("held out", made.heldout)):
+    for name, part in (("training", corpus.training), ("held out", corpus.heldout)):
         if part is not None:
             amounts = f"{count(part.n_sentences, 'sentence')} in {count(part.n_files, 'file')}"
             print(f"{name:<12} {amounts}: {shlex.quote(part.pattern)}")
-    print(f"empty lines  {made.n_empty_lines:,} skipped")
+    print(f"empty lines  {corpus.n_empty_lines:,} skipped")
     print("next:")
-    for command in _next_commands(made, args.out_dir):
+    for command in _next_commands(corpus, args.out_dir):
         print(f"  {shlex.join(command)}")
     return 0
 
 
-def _next_commands(made: ShardedCorpus, out_dir: str) -> list[list[str]]:
+def _next_commands(corpus: ShardedCorpus, out_dir: str) -> list[list[str]]:
     vocabulary = os.path.join(out_dir, "vocab.txt")
-    vocab = ["bilm", "vocab", made.training.pattern, "--out", vocabulary]
-    if made.training.n_sentences >= _LARGE:
+    vocab = ["bilm", "vocab", corpus.training.pattern, "--out", vocabulary]
+    if corpus.training.n_sentences >= _LARGE:
         vocab += ["--min_count", "3"]
-    preset = next((name for most, name in _PRESETS if made.n_tokens <= most), "original")
+    preset = next((name for most, name in _PRESETS if corpus.n_tokens <= most), "original")
     train = ["bilm", "train", "--save_dir", "model", "--vocab_file", vocabulary]
-    train += ["--train_prefix", made.training.pattern]
-    if made.heldout is not None:
-        train += ["--heldout_prefix", made.heldout.pattern]
+    train += ["--train_prefix", corpus.training.pattern]
+    if corpus.heldout is not None:
+        train += ["--heldout_prefix", corpus.heldout.pattern]
     return [vocab, [*train, "--preset", preset]]

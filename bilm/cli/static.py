@@ -67,15 +67,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    asks = args.nearest or args.analogy or args.analogies
+    is_search = args.nearest or args.analogy or args.analogies
     if args.vectors is not None:
         if args.text or args.out:
             flags.usage_error(args, "--vectors reads vectors; --text and --out make new ones")
-        if not asks:
+        if not is_search:
             flags.usage_error(args, "--vectors requires --nearest, --analogy or --analogies")
         _search(args)
         return 0
-    if not (args.text and args.out) or asks:
+    if not (args.text and args.out) or is_search:
         flags.usage_error(args, "name --text and --out, or --vectors and a question")
     if args.method == "word2vec" and args.model is not None:
         flags.usage_error(args, "--model requires --method layer0 or mean")
@@ -98,7 +98,7 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.St
         return word_command.read_tokens(args.text, display, next(steps))
 
     names = ("dim", "window", "min_count", "epochs", "seed", "threads")
-    return analysis.train_word2vec(read, **flags.given(args, *names))
+    return analysis.train_word2vec(read, **flags.keywords(args, *names))
 
 
 def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
@@ -125,13 +125,11 @@ def _search(args: argparse.Namespace) -> None:
         _show(f"{a} : {b} = {c} : ?", vectors.analogy(a, b, c, args.n))
     for score in answer_analogies(vectors, args.analogies) if args.analogies else ():
         if score.asked:
-            share = 100 * score.right / score.asked
-            print(
-                f"{share:5.1f} %  {score.right:6,} of {score.asked:6,}  {printable(score.section)}"
-            )
+            n, percent = score.asked, 100 * score.right / score.asked
+            print(f"{percent:5.1f} %  {score.right:6,} of {n:6,}  {printable(score.section)}")
 
 
-def _show(title: str, found: Iterable[tuple[float, str]]) -> None:
+def _show(title: str, neighbours: Iterable[tuple[float, str]]) -> None:
     print(printable(title))
-    for cosine, word in found:
+    for cosine, word in neighbours:
         print(f"  {cosine:5.2f}  {printable(word)}")

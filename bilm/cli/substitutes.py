@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"--text SENTENCE": "one sentence, instead of IN"})
     text_command.add_predictor(parser)
     places = parser.add_mutually_exclusive_group()
-    place = "predict token N of each sentence, counted from 0; may be repeated (default: the "
+    place = "predict token N (0-based) of each sentence; may be repeated (default: the "
     flags.add(places, {"--place N>=0": place + "tokens ___)"}, action="append")
     flags.add(places, {"--every": "predict each token of each sentence"})
     flags.add(
@@ -55,11 +55,11 @@ def run(args: argparse.Namespace) -> int:
     if (args.input is None) == (args.text is None):
         flags.usage_error(args, "name a text, IN, or a sentence, --text")
     if args.format is None:
-        is_read = args.out == STANDARD and sys.stdout.isatty()
-        args.format = "text" if is_read else "jsonl"
+        is_terminal = args.out == STANDARD and sys.stdout.isatty()
+        args.format = "text" if is_terminal else "jsonl"
     predictor = text_command.load_predictor(args)
     places: Any = "all" if args.every else args.place or "gaps"
-    found = predictor.substitutes_iter(
+    predictions = predictor.substitutes_iter(
         _sentences(args, places),
         places,
         n=args.n,
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         with_ids=True,
     )
-    results = ((number, (line.split(), places)) for (number, line), places in found)
+    results = ((number, (line.split(), places)) for (number, line), places in predictions)
     text_command.write_results(args, results, _FIELDS, _rows, "predicting", _objects, _lines)
     return 0
 
@@ -87,23 +87,23 @@ def _sentences(
         yield (number, line), tokens
 
 
-_Predicted = tuple[list[str], "list[Substitutes]"]  # the tokens of a sentence, and its places
+_Prediction = tuple[list[str], "list[Substitutes]"]  # a sentence's tokens and places
 
 
-def _rows(predicted: _Predicted) -> Iterator[tuple[Any, ...]]:
-    for place in predicted[1]:
+def _rows(prediction: _Prediction) -> Iterator[tuple[Any, ...]]:
+    for place in prediction[1]:
         pairs = zip(place.words, place.log_probabilities.tolist(), strict=True)
         for rank, pair in enumerate(pairs, start=1):
             yield place.place, place.token, rank, *pair
 
 
-def _objects(predicted: _Predicted) -> Iterator[dict[str, Any]]:
-    return (place._asdict() for place in predicted[1])
+def _objects(prediction: _Prediction) -> Iterator[dict[str, Any]]:
+    return (place._asdict() for place in prediction[1])
 
 
-def _lines(predicted: _Predicted) -> Iterator[str]:
+def _lines(prediction: _Prediction) -> Iterator[str]:
     """The sentence with the place in brackets; then one word and its probability per line."""
-    tokens, places = predicted
+    tokens, places = prediction
     for place in places:
         before, after = tokens[: place.place], tokens[place.place + 1 :]
         yield " ".join([*before, f"[{place.token}]", *after])

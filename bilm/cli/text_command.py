@@ -1,4 +1,4 @@
-"""Shared by subcommands that read a text and write a result for each sentence."""
+"""Helpers of subcommands that read a text and write a result for each sentence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bilm.use.predictor import Predictor
 
 STANDARD = "-"
-_LOOKED_AT = 10_000  # tokens of a text that are compared with the model's letters
+_MAX_CHECKED = 10_000  # tokens of a text that are checked for unseen letters
 
 
 def read_input(path: str) -> tuple[str, Iterator[str]]:
@@ -62,7 +62,7 @@ def add_elmo(parser: argparse.ArgumentParser) -> None:
 
 
 def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> ELMo:
-    """The model of `add_elmo`, which must have the layer --layer; `source` overrides --model."""
+    """Load the model; fail if it lacks --layer. `source` overrides --model."""
     elmo = pretrained(args, source).load()
     layer = getattr(args, "layer", None)
     if isinstance(layer, int):
@@ -73,7 +73,7 @@ def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> EL
 
 
 def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> Pretrained:
-    """The model that the flags name, and how it is loaded; `source` overrides --model."""
+    """The model that the flags name, not loaded yet; `source` overrides --model."""
     source = source or flags.model_source(args)
     flags.require_inputs(args)
     import_tensorflow()
@@ -84,13 +84,13 @@ def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> P
 
 
 def warn_of_unseen(args: argparse.Namespace, sentences: Iterable[Sequence[str]], text: str) -> None:
-    """Print a note if most words of a text have letters that no word of the model's vocabulary
-    has: the vectors of such words are computed, but mean nothing."""
+    """Warn if most words of a text have letters that occur in no word of the vocabulary: the
+    vectors of such words are meaningless."""
     from bilm.files.model_files import open_model
 
     with open_model(flags.model_source(args)) as files:
         letters = set().union(*read_lines(files.vocabulary)) if files.vocabulary else set()
-    tokens = itertools.islice(itertools.chain.from_iterable(sentences), _LOOKED_AT)
+    tokens = itertools.islice(itertools.chain.from_iterable(sentences), _MAX_CHECKED)
     words = [token for token in tokens if any(map(str.isalpha, token))]
     unseen = [word for word in words if any(c.isalpha() and c not in letters for c in word)]
     if letters and len(unseen) > len(words) / 2:
@@ -131,7 +131,7 @@ def add_result(
 
 
 def load_predictor(args: argparse.Namespace) -> Predictor:
-    """The model, loaded after checking that the result can be written."""
+    """Load the model, after checking that the result can be written."""
     source = flags.model_source(args)
     flags.outputs(args, out=None if args.out == STANDARD else args.out)
     model = pretrained(args, source)
@@ -152,14 +152,14 @@ def write_results(
     """Write the result of each sentence to --out, which appears once complete.
 
     Args:
-        results: (number of the line, result).
-        fields: column names of a table, the number's first.
-        rows, objects, lines: rows of a table, JSON objects (default: of the rows) and lines of text
-            of a result, the first two without the number.
+        results: (line number, result).
+        fields: column names of a table, starting with the line number's.
+        rows, objects, lines: convert a result to table rows, JSON objects (default: the rows as
+            objects) or lines of text. Rows and objects leave out the line number.
         doing: name of the stage whose progress is shown.
     """
 
-    def named(values: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    def row_objects(values: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         return (dict(zip(fields[1:], row, strict=True)) for row in values)
 
     with contextlib.ExitStack() as stack:
@@ -172,7 +172,7 @@ def write_results(
             out.write(_tabbed(fields))
         for count, (number, result) in enumerate(results, start=1):
             if args.format == "jsonl":
-                for value in objects(result) if objects else named(rows(result)):
+                for value in objects(result) if objects else row_objects(rows(result)):
                     line = json.dumps(_rounded({"line": number} | value), ensure_ascii=False)
                     out.write(f"{line}\n")
             elif args.format == "text" and lines is not None:
@@ -190,13 +190,13 @@ def progress_display(output: str) -> ProgressDisplay:
 
 
 def _tabbed(fields: Iterable[Any]) -> str:
-    """Fields separated by tabs; nothing for None, six decimals for numbers that are not whole."""
-    blank = ("" if value is None else value for value in fields)
-    return "\t".join(f"{x:.6f}" if isinstance(x, float) else str(x) for x in blank) + "\n"
+    """Fields separated by tabs; None is empty, floats have six decimals."""
+    values = ("" if value is None else value for value in fields)
+    return "\t".join(f"{x:.6f}" if isinstance(x, float) else str(x) for x in values) + "\n"
 
 
 def _rounded(value: Any) -> Any:
-    """A value for JSON, with six decimals, a millionth of a nat."""
+    """Round floats to six decimals, a millionth of a nat, for JSON."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):

@@ -1,11 +1,11 @@
 """Tokenise raw text: one sentence per line, tokens separated by spaces.
 
-IN is UTF-8 text, maybe compressed; quote globs or not. The text is normalised to NFC, and nothing
-but white space is dropped. The sequences of FASTA become sentences of residues, and CoNLL-U keeps
-its tokens; both are recognised. OUT is compressed if its name ends in .gz or .xz. The tokenizer's
-name is kept in OUT.tokenizer.json and later in the model, so that `bilm embed` can warn about text
-that was tokenised differently. OUT appears when it is complete; if interrupted, the command starts
-again from the beginning. With - as IN and as OUT, text goes from standard input to standard output.
+IN is UTF-8 text, plain or compressed. The text is normalised to NFC, and nothing but white space is
+dropped. The sequences of FASTA become sentences of residues, and CoNLL-U keeps its tokens; both are
+recognised. OUT is compressed if its name ends in .gz or .xz. The tokenizer's name is kept in
+OUT.tokenizer.json and later in the model, so that `bilm embed` can warn about text that was
+tokenised differently. OUT appears when it is complete; if interrupted, the command starts again
+from the beginning. With - as IN and as OUT, text goes from standard input to standard output.
 
   bilm tokenize novel.txt novel.tokens.txt --language en
   bilm tokenize 'news/*.txt.gz' news.tokens.txt.gz --language zh
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
     flags.outputs(args, out=[args.out, record_beside(args.out)])
     with ProgressDisplay() as display:
-        made = tokenize_files(
+        result = tokenize_files(
             args.files,
             args.out,
             args.language,
@@ -84,11 +84,11 @@ def run(args: argparse.Namespace) -> int:
             progress=display.show,
             overwrite=args.force,
         )
-    kinds = Counter(made.lines.values()).most_common()
+    kinds = Counter(result.lines.values()).most_common()
     lines = ", ".join(f"{_MEANING[kind]} ({count(n, 'file')})" for kind, n in kinds)
-    print(f"sentences    {made.n_sentences:,}")
-    print(f"tokens       {made.n_tokens:,}")
-    print(f"tokenizer    {made.tokenizer}")
+    print(f"sentences    {result.n_sentences:,}")
+    print(f"tokens       {result.n_tokens:,}")
+    print(f"tokenizer    {result.tokenizer}")
     print(f"input lines  {lines}")
     print(f"next:\n  bilm shard {shlex.quote(args.out)} --out_dir shards --heldout 0.01")
     return 0

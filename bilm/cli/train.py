@@ -1,7 +1,7 @@
 """Train a model on tokenised text.
 
 The corpus is UTF-8 text, one sentence per line, tokens separated by white space. The vocabulary is
-one word per line: <S>, </S>, <UNK>, then the words by descending count (`bilm vocab` writes it).
+one word per line: <S>, </S>, <UNK>, then the words by descending frequency (see `bilm vocab`).
 
   bilm train --save_dir model --vocab_file vocab.txt \\
       --train_prefix 'corpus/train-*.txt'
@@ -27,16 +27,13 @@ import argparse
 import dataclasses
 import os
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bilm.cli import flags, run_folder, training_run
 from bilm.core.errors import InputError, differences
 from bilm.core.options import Options, preset
 from bilm.files.reading import find_files
 from bilm.terminal import import_tensorflow
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
     flags.require_inputs(args)
     if os.path.isfile(args.save_dir):
-        raise InputError(f"{args.save_dir!r} must be a folder, it is a file.")
+        raise InputError(f"{args.save_dir!r} must be a folder, got a file.")
     import_tensorflow()
     training_run.join_workers(args.n_gpus)
     from bilm.data.tokenized_text import read_record
@@ -82,26 +79,28 @@ def run(args: argparse.Namespace) -> int:
 
 def _chosen_options(args: argparse.Namespace) -> Options:
     if args.options_file is not None:
-        named = Options.from_file(args.options_file, training=True)
+        options = Options.from_file(args.options_file, training=True)
     else:
         name = args.preset or "base"
-        named = Options.from_dict(preset(name, args.recipe), training=True, source=f"preset {name}")
+        options = Options.from_dict(
+            preset(name, args.recipe), training=True, source=f"preset {name}"
+        )
     if args.init_from is None:
-        return named
+        return options
     from bilm.files.model_files import open_model
     from bilm.files.weights import open_weights
     from bilm.training.fine_tuning import require_same_network
 
     with open_model(args.init_from) as source:
         if args.options_file is not None or args.preset is not None:
-            require_same_network(named, source)
-            return named
+            require_same_network(options, source)
+            return options
         options = source.read_options()
         if not source.is_checkpoint:
-            # Options for inference lack it; the weights file records how the model was trained.
+            # Options for inference have no reset rate; the weights file records it.
             with open_weights(source.weights) as weights:
-                trained = weights.training() or {}
-            options = dataclasses.replace(options, reset_rate=trained.get("reset_rate") or 0.0)
+                training = weights.training() or {}
+            options = dataclasses.replace(options, reset_rate=training.get("reset_rate") or 0.0)
         # The new run has its own vocabulary, corpus and length.
         return dataclasses.replace(options, n_tokens_vocab=None, n_train_tokens=None, n_steps=None)
 
@@ -110,19 +109,21 @@ def _find_same_run(
     args: argparse.Namespace, options: Options, settings: dict[str, Any]
 ) -> tuple[Options, str]:
     """The options and checkpoint of the run in --save_dir, whose options must match the flags."""
-    there, state, checkpoint = run_folder.read_run(args.save_dir)
+    saved, state, checkpoint = run_folder.read_run(args.save_dir)
     reason = "it is from the original program"
     if state is not None:
-        # The first call may have found these out, from the text and the time.
+        # The first call may have computed these, from the text or --time.
         names = ["n_train_tokens", "dropout", "tokenizer"]
-        kept = {name: getattr(there, name) for name in names if getattr(options, name) is None}
+        values = {name: getattr(saved, name) for name in names if getattr(options, name) is None}
         if options.n_steps is None and args.n_epochs is None:
-            kept |= {"n_steps": there.n_steps, "n_epochs": there.n_epochs}
+            values |= {"n_steps": saved.n_steps, "n_epochs": saved.n_epochs}
         if args.precision is None:
             settings["precision"] = state.settings.precision
-        options = dataclasses.replace(options, **kept)
-        stored = there.training_dict() | {name: getattr(state.settings, name) for name in settings}
-        reason = "; ".join(differences(stored, options.training_dict() | settings))
+        options = dataclasses.replace(options, **values)
+        saved_values = saved.training_dict() | {
+            name: getattr(state.settings, name) for name in settings
+        }
+        reason = "; ".join(differences(saved_values, options.training_dict() | settings))
     if not reason:
         return options, checkpoint
     restart = f"bilm restart --save_dir {shlex.quote(args.save_dir)}"

@@ -32,7 +32,7 @@ _OVERRIDES = (
 
 
 def join_workers(n_gpus: int) -> None:
-    """Find the devices of the run before TensorFlow is used; with TF_CONFIG wait for the others."""
+    """Find the devices before TensorFlow is used; with TF_CONFIG, wait for the other workers."""
     from bilm.training.replicas import find_replicas, find_worker
 
     worker = find_worker()
@@ -42,20 +42,20 @@ def join_workers(n_gpus: int) -> None:
 
 
 def override(options: Options, args: argparse.Namespace) -> Options:
-    """The options, changed by the flags that were given."""
-    given = flags.given(args, *_OVERRIDES) | {"schedule": args.lr_schedule}
-    options = dataclasses.replace(options, **{k: v for k, v in given.items() if v is not None})
-    # A run by time has a number of steps, which epochs replace.
+    """The options, overridden by the flags."""
+    values = flags.keywords(args, *_OVERRIDES) | {"schedule": args.lr_schedule}
+    options = dataclasses.replace(options, **{k: v for k, v in values.items() if v is not None})
+    # --time sets n_steps; --n_epochs replaces it.
     return options if args.n_epochs is None else dataclasses.replace(options, n_steps=None)
 
 
 def run_settings(args: argparse.Namespace, state: RunState | None) -> dict[str, Any]:
-    """Arguments of `bilm.train` by the flags, or else as in the run that is continued."""
+    """Arguments of `bilm.train`: from the flags, otherwise from the run that is continued."""
     from bilm.training.run_state import RunSettings
 
     before = RunSettings() if state is None else state.settings
-    given = flags.given(args, "seed", "precision", "init_from")
-    return {name: getattr(before, name) if v is None else v for name, v in given.items()}
+    values = flags.keywords(args, "seed", "precision", "init_from")
+    return {name: getattr(before, name) if v is None else v for name, v in values.items()}
 
 
 def run_training(
@@ -65,8 +65,8 @@ def run_training(
     vocabulary: Vocabulary,
     checkpoint: str | None,
 ) -> int:
-    """Train into --save_dir, showing progress, and print where the model is; `checkpoint` is where
-    to resume, None for a new model."""
+    """Train into --save_dir with progress and print a report; resume from `checkpoint`, if it is
+    not None."""
     from bilm.data.encoding import is_cut
     from bilm.data.untokenized import warn_if_untokenized
     from bilm.files.checkpoints import holds_checkpoint
@@ -101,11 +101,11 @@ def run_training(
 
         def progress(record: TrainingRecord) -> None:
             show(record)
-            # After a step, the input has been checked.
+            # After a step, the inputs are known to be valid.
             if worker.is_chief:
                 _keep_vocabulary(vocabulary, args.save_dir)
 
-        settings |= flags.given(args, "save_minutes", "patience", "init_vocab", "tensorboard")
+        settings |= flags.keywords(args, "save_minutes", "patience", "init_vocab", "tensorboard")
         settings |= {"heldout": heldout, "heldout_every": args.heldout_every or "epoch"}
         settings |= {"time_limit": args.time, "progress": progress}
         folders = args.save_dir, args.save_dir  # of checkpoints and log
@@ -118,7 +118,7 @@ def run_training(
                     f"The last checkpoint is in {args.save_dir}; the same command resumes the run."
                 )
             raise KeyboardInterrupt(saved) from None
-    if worker.is_chief:  # also if a run that was killed had done all steps
+    if worker.is_chief:  # a killed run may have finished all steps without it
         _keep_vocabulary(vocabulary, args.save_dir)
     _report(record, args.save_dir, options.sample_softmax)
     return 0
@@ -129,16 +129,16 @@ def _keep_vocabulary(vocabulary: Vocabulary, save_dir: str) -> None:
     from bilm.files.checkpoints import BEST_FOLDER
 
     for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
-        kept = os.path.join(folder, VOCABULARY_FILE)
-        if os.path.isdir(folder) and not os.path.exists(kept):
+        path = os.path.join(folder, VOCABULARY_FILE)
+        if os.path.isdir(folder) and not os.path.exists(path):
             with (
-                atomic_write(kept) as temporary,
+                atomic_write(path) as temporary,
                 open(temporary, "w", encoding="utf-8", newline="\n") as copy,
             ):
                 copy.writelines(f"{line}\n" for line in read_lines(vocabulary.source))
 
 
-# What is shown
+# Display
 
 
 def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingRecord], None]:
@@ -172,8 +172,8 @@ def _in_words(perplexity: Perplexity) -> str:
 
 def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
     if record.words_carried is not None:
-        known, n_words = record.words_carried
-        note(f"{known:,} of the vocabulary's {n_words:,} words were in the first model")
+        n_known, n_words = record.words_carried
+        note(f"{n_known:,} of the vocabulary's {n_words:,} words were in the first model")
     if record.stopped_early:
         note(f"stopped early: the best held-out perplexity was after step {record.best_step:,}")
     if record.n_steps == 0:
@@ -187,8 +187,8 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
     if record.best is not None:
         print(f"best held-out perplexity {record.best:.4f} after step {record.best_step:,}")
     print("\n".join(_verdict(record, sampled)))
-    chosen = " --best" if record.best is not None else ""
-    run = f"--save_dir {shlex.quote(save_dir)}{chosen}"
+    best_flag = " --best" if record.best is not None else ""
+    run = f"--save_dir {shlex.quote(save_dir)}{best_flag}"
     note(f"Next: bilm test {run} --test_prefix HELDOUT\n      bilm dump {run} --model_dir FOLDER")
 
 
@@ -204,9 +204,9 @@ def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
         if not sampled:
             text = "training"
             perplexity = statistics.geometric_mean(record.train_perplexity[-_LAST_STEPS:])
-    measured = [(step, float(perplexity)) for step, perplexity in record.heldout]
-    if record.best is not None and record.best_step not in dict(measured):  # in an earlier call
-        measured.insert(0, (record.best_step or 0, record.best))
+    measurements = [(step, float(perplexity)) for step, perplexity in record.heldout]
+    if record.best is not None and record.best_step not in dict(measurements):  # in an earlier call
+        measurements.insert(0, (record.best_step or 0, record.best))
     return verdict(
         perplexity=perplexity,
         text=text,
@@ -214,5 +214,5 @@ def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
         unknown=unknown,
         tokens=record.tokens,
         passes=record.passes,
-        measurements=comparable(measured),
+        measurements=comparable(measurements),
     )

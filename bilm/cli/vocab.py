@@ -1,10 +1,10 @@
 """Count the words of a corpus and write its vocabulary.
 
 The corpus is UTF-8 text (plain or compressed), tokens separated by spaces, or CoNLL-U. The
-vocabulary is <S>, </S>, <UNK>, then the words by descending count, ties in the order of their
-characters. Memory grows with the number of different words, not with the size of the text. Prints
-the number of tokens and of types (different words), the number of words kept, and the percentage of
-tokens that they cover.
+vocabulary is <S>, </S>, <UNK>, then the words by descending frequency, ties in the order of
+their characters. Memory grows with the number of different words, not with the size of the text.
+Prints the number of tokens and of types (different words), the number of words kept, and the
+percentage of tokens that they cover.
 
   bilm vocab 'corpus/train-*.txt' --out vocab.txt --min_count 3
 """

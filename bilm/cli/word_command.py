@@ -75,7 +75,7 @@ def load_substitutes_model(args: argparse.Namespace) -> Predictor | None:
     from bilm.use.elmo import Pretrained
     from bilm.use.predictor import Predictor
 
-    settings = flags.given(args, "precision", "warm_up")
+    settings = flags.keywords(args, "precision", "warm_up")
     if source is not None:
         return Predictor.from_pretrained(source, **settings)
     predictor = predictor_of(Pretrained(flags.model_source(args), **settings))
@@ -85,7 +85,7 @@ def load_substitutes_model(args: argparse.Namespace) -> Predictor | None:
 
 
 def predictor_of(model: Pretrained) -> Predictor | None:
-    """A model with its softmax, which is not downloaded; None without a softmax."""
+    """The predictor of a model, or None without a softmax; a separate softmax is not downloaded."""
     from bilm.files.model_files import open_model
     from bilm.use.predictor import Predictor, has_softmax
 
@@ -113,51 +113,50 @@ def sample(
     args: argparse.Namespace, targets: Sequence[str] | None, display: ProgressDisplay
 ) -> analysis.Sample:
     """Draw occurrences of targets from --text."""
-    settings = flags.given(args, "max_occurrences", "seed", "match_case")
+    settings = flags.keywords(args, "max_occurrences", "seed", "match_case")
     return analysis.sample_uses(read_tokens(args.text, display), targets, **settings)
 
 
 def encode(
     elmo: ELMo,
-    sampled: analysis.Sample,
+    uses: analysis.Sample,
     display: ProgressDisplay,
     doing: str = "encoding",
     **settings: Any,
 ) -> analysis.Occurrences:
-    """Encode a sample with progress; `settings` are passed to `Occurrences.encoded`."""
+    """Encode occurrences with progress; `settings` are passed to `Occurrences.encoded`."""
 
     def show(stage: Stage) -> None:
         display.show(stage._replace(doing=doing))
 
-    return analysis.Occurrences.encoded(elmo, sampled, progress=show, **settings)
+    return analysis.Occurrences.encoded(elmo, uses, progress=show, **settings)
 
 
 def read_uses(
     args: argparse.Namespace, targets: Sequence[str] = ()
 ) -> analysis.Sample | analysis.Occurrences:
-    """The occurrences for the flags, before TensorFlow is imported: of --labels or --text without
-    vectors, or read from --occurrences.
+    """Read occurrences without importing TensorFlow: from --labels or --text, without vectors, or
+    from --occurrences.
 
-    Each of `targets` must occur; without targets, all words are taken, which --text does not
-    support.
+    Each of `targets` must occur. If there are none, all words are read; --text requires targets.
     """
     check_files(args)
     labels = getattr(args, "labels", None)
     if labels is not None or args.text is not None:
         flags.model_source(args)
     if labels is not None:
-        return _of_targets(args, targets, labels, analysis.read_labelled_uses(labels))
+        return _select(args, targets, labels, analysis.read_labelled_uses(labels))
     if args.text is not None:
         with ProgressDisplay() as display:
             return sample(args, targets, display)
-    found = analysis.Occurrences.load(args.occurrences)
-    total = found.about.get("n", len(found))
-    if len(found) < total:
+    occurrences = analysis.Occurrences.load(args.occurrences)
+    total = occurrences.about.get("n", len(occurrences))
+    if len(occurrences) < total:
         note(
-            f"{args.occurrences} has {len(found):,} of {total:,} occurrences: repeat the "
+            f"{args.occurrences} has {len(occurrences):,} of {total:,} occurrences: repeat the "
             "interrupted command to complete it."
         )
-    return _of_targets(args, targets, args.occurrences, found)
+    return _select(args, targets, args.occurrences, occurrences)
 
 
 def with_vectors(
@@ -174,15 +173,15 @@ def with_vectors(
         return encode(elmo, uses, display, file=args.occurrences)
 
 
-def _of_targets(
-    args: argparse.Namespace, targets: Sequence[str], path: str, found: _Words
+def _select(
+    args: argparse.Namespace, targets: Sequence[str], path: str, occurrences: _Words
 ) -> _Words:
-    """The occurrences of targets; without targets all, by word."""
+    """Select the occurrences of targets; without targets, name all occurrences by word."""
     if not targets:
-        any_found: Any = found
-        words = list(map(found.word, range(len(found)))) if args.match_case else None
-        return found if any_found.targets else replace(any_found, targets=words)
+        untyped: Any = occurrences
+        words = list(map(occurrences.word, range(len(occurrences)))) if args.match_case else None
+        return occurrences if untyped.targets else replace(untyped, targets=words)
     try:
-        return found.of_targets(targets, match_case=args.match_case)
+        return occurrences.of_targets(targets, match_case=args.match_case)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None

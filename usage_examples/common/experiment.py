@@ -164,7 +164,7 @@ _size = flags.value(
 
 def run(task: Task, args: argparse.Namespace) -> list[Result]:
     """Train and measure a model for each seed."""
-    settings = VectorSettings(**flags.given(args, *VectorSettings._fields))
+    settings = VectorSettings(**flags.keywords(args, *VectorSettings._fields))
     if args.model is not None and len(args.model) == 1:
         settings = settings._replace(model=args.model[0])
     for part in PARTS:
