@@ -203,7 +203,7 @@ def test_positions_must_be_those_of_the_word(tmp_path):
     with pytest.raises(InputError, match=r"line 1: positions must be 0-based.*'was'.*'card'"):
         read_word_pairs(path)
     path.write_text("be\tV\t1-1\tit was\tthey are\nbe\tV\t1-1\tI am\tto be\n" * 2, "utf-8")
-    with pytest.raises(InputError, match="6 of 8 tokens"):
+    with pytest.raises(InputError, match="6 of 8 that do not"):
         read_word_pairs(path)
 
 

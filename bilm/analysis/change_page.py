@@ -45,8 +45,8 @@ def write_change_page(
     both = (old, uses_of(old)), (new, uses_of(new))
     sections = []
     for number, change in enumerate(measured, start=1):
-        own = [corpus.select(found[change.word]) for corpus, found in both]
-        uses = cluster_uses(own[0], own[1], "top", seed)
+        old_uses, new_uses = (corpus.select(rows[change.word]) for corpus, rows in both)
+        uses = cluster_uses(old_uses, new_uses, "top", seed)
         names = cluster_titles(typical_words(uses.occurrences, uses.clusters, predictor))
         heading = (
             f"<h2>{number}. {html.escape(change.word)} <small>excess {change.excess:.3f}, PRT "

@@ -28,7 +28,7 @@ _MIN_SIZE = 5  # mean occurrences per cluster
 # Gaussian clouds that clusters are compared with, and the number of points of each, at most.
 _CLOUDS = 3
 _CLOUD_SIZE = 200
-_DEVIATIONS = 3.0  # by which a silhouette must exceed those of the clouds
+_DEVIATIONS = 3.0  # by which a silhouette must exceed the mean of the clouds
 _STARTS = 5  # k-means runs; the best one is kept
 _TYPICAL = 20  # occurrences per cluster whose substitutes are computed
 _SUBSTITUTES = 500  # per occurrence
@@ -47,7 +47,7 @@ class Clusters:
 
     of: np.ndarray  # int64 (n,): the cluster of each occurrence
     closeness: np.ndarray  # float32 (n,): cosine with the centre of its cluster
-    silhouettes: dict[int, float] = field(default_factory=dict)  # by tried number of clusters
+    silhouettes: dict[int, float] = field(default_factory=dict)  # by number of clusters
 
     @classmethod
     def of_points(
@@ -68,8 +68,8 @@ class Clusters:
 
     def members(self, cluster: int) -> np.ndarray:
         """The occurrences in a cluster, nearest to its centre first: int64."""
-        own = np.flatnonzero(self.of == cluster)
-        return own[np.argsort(-self.closeness[own], kind="stable")]
+        members = np.flatnonzero(self.of == cluster)
+        return members[np.argsort(-self.closeness[members], kind="stable")]
 
 
 class Fit(NamedTuple):
@@ -100,9 +100,9 @@ def cluster_occurrences(
     that silhouettes are comparable between models of any size. `n_clusters` None tries the numbers
     from 2 to `max_clusters`, with five occurrences per cluster on average. A number counts if its
     mean silhouette (Rousseeuw 1987; by the cosine) is at least 0.25 (Kaufman and Rousseeuw 1990,
-    "Finding groups in data", chapter 2) and the clusters are clearer than those that k-means finds
-    in Gaussian clouds with the covariance of the vectors, which have none. The smallest such number
-    within 0.9 times the highest silhouette is taken; 1 if there is none.
+    "Finding groups in data", chapter 2) and its clusters are clearer than k-means clusters of
+    Gaussian clouds, which have none, with the covariance of the vectors. The smallest such number
+    with at least 0.9 times the highest silhouette is chosen; without any, there is one cluster.
 
     Raises:
         InputError: `occurrences` is empty, or has fewer different vectors than `n_clusters`.
@@ -111,7 +111,7 @@ def cluster_occurrences(
     require_at_least(1, max_clusters=max_clusters, n_clusters=n_clusters)
     if not len(occurrences):
         raise InputError("occurrences must not be empty.")
-    # For so little data, several threads are slower.
+    # Several threads are slower for small data.
     with import_extra("threadpoolctl", _PURPOSE).threadpool_limits(1):
         return _clustered(occurrences, layer, n_clusters, max_clusters, seed)
 
@@ -130,14 +130,14 @@ def _clustered(
             )
         return Clusters.of_points(points, _k_means(points, n_clusters, seed))
     most = min(max_clusters, n_different, len(points) // _MIN_SIZE)
-    tried = {k: _k_means(points, k, seed) for k in range(2, most + 1)}
-    silhouettes = {k: _silhouette(points, of, "cosine") for k, of in tried.items()}
-    is_clear = _beyond_cloud(occurrences.layer(layer), tried, seed)
+    by_number = {k: _k_means(points, k, seed) for k in range(2, most + 1)}
+    silhouettes = {k: _silhouette(points, of, "cosine") for k, of in by_number.items()}
+    is_clear = _beyond_cloud(occurrences.layer(layer), by_number, seed)
     clear = {k: x for k, x in silhouettes.items() if x >= _MIN_SILHOUETTE and is_clear[k]}
-    enough = _NEARLY * max(clear.values(), default=0.0)
+    bound = _NEARLY * max(clear.values(), default=0.0)
     one = np.zeros(len(points), np.int64)
-    chosen = next((tried[k] for k, value in clear.items() if value >= enough), one)
-    return Clusters.of_points(points, chosen, silhouettes)
+    best = next((by_number[k] for k, value in clear.items() if value >= bound), one)
+    return Clusters.of_points(points, best, silhouettes)
 
 
 def _silhouette(points: np.ndarray, clusters: np.ndarray, metric: str) -> float:
@@ -146,30 +146,31 @@ def _silhouette(points: np.ndarray, clusters: np.ndarray, metric: str) -> float:
 
 
 def _beyond_cloud(
-    vectors: np.ndarray, tried: Mapping[int, np.ndarray], seed: int
+    vectors: np.ndarray, by_number: Mapping[int, np.ndarray], seed: int
 ) -> dict[int, bool]:
     """Whether each number of clusters of vectors (n, dim) is clearer than in Gaussian clouds.
 
     Distances are compared before scaling to length 1, which splits any long cloud in two.
     """
-    if not tried:
+    if not by_number:
         return {}
     centred = (vectors - vectors.mean(axis=0)).astype(np.float64)
     _, deviations, axes = np.linalg.svd(centred, full_matrices=False)
     points = centred @ axes[:_COMPONENTS].T
     deviations /= np.sqrt(len(points))
     rng = np.random.default_rng(seed)
-    values = []
+    expected = []  # silhouettes (clouds, numbers of clusters)
     for _ in range(_CLOUDS):
         # The axes of a cloud are its principal components.
         cloud = rng.normal(size=(min(len(points), _CLOUD_SIZE), len(deviations))) * deviations
         directions, cloud = unit(cloud)[:, :_COMPONENTS], cloud[:, :_COMPONENTS]
-        found = [_silhouette(cloud, _k_means(directions, k, seed), "euclidean") for k in tried]
-        values.append(found)
-    spread = float(np.std(values, axis=0, ddof=1).mean())
-    bounds = np.mean(values, axis=0) + _DEVIATIONS * spread
-    own = [_silhouette(points, of, "euclidean") for of in tried.values()]
-    return dict(zip(tried, own > bounds, strict=True))
+        expected.append([
+            _silhouette(cloud, _k_means(directions, k, seed), "euclidean") for k in by_number
+        ])  # fmt: skip
+    spread = float(np.std(expected, axis=0, ddof=1).mean())
+    bounds = np.mean(expected, axis=0) + _DEVIATIONS * spread
+    silhouettes = [_silhouette(points, of, "euclidean") for of in by_number.values()]
+    return dict(zip(by_number, silhouettes > bounds, strict=True))
 
 
 # Typical occurrences and words
@@ -201,13 +202,13 @@ def substitute_words(
     The log-probability of a word in a cluster is the mean over its `typical` occurrences. The 50
     likeliest words of a cluster are ranked by how much less likely they are in the other clusters.
     Each occurrence contributes its 500 likeliest words; any other word counts like the last of
-    these, which overestimates it. The words of the occurrences, tokens that are not words, and the
+    these, an overestimate. The words of the occurrences, tokens that are not words, and the
     most frequent words of the vocabulary, such as "the", are skipped. Scores are mean
     log-probabilities in nats; each cluster's most typical word comes first.
     """
     requests = [_with_gap(occurrences, number) for group in typical for number in group]
-    found = iter(predictor.substitutes(requests, n=_SUBSTITUTES))
-    means = [_mean_of([next(found)[0] for _ in group]) for group in typical]
+    substitutes = iter(predictor.substitutes(requests, n=_SUBSTITUTES))
+    means = [_mean_of([next(substitutes)[0] for _ in group]) for group in typical]
     vocabulary = predictor.vocabulary
     n_frequent = min(_FREQUENT, vocabulary.size // 200)
     skipped = {vocabulary.id_to_word(k).lower() for k in range(n_frequent)}
@@ -227,20 +228,21 @@ def substitute_words(
 def _with_gap(occurrences: Occurrences, number: int) -> list[str]:
     from bilm.use.predictor import GAP
 
-    # A token of the text that looks like the gap is changed.
+    # The text may have the gap itself as a token.
     tokens = [f"{token}_" if token == GAP else token for token in occurrences.sentence(number)]
     tokens[occurrences.positions[number, 1]] = GAP
     return tokens
 
 
-def _mean_of(found: Sequence[Substitutes]) -> tuple[dict[str, float], float]:
+def _mean_of(substitutes: Sequence[Substitutes]) -> tuple[dict[str, float], float]:
     """Mean log-probabilities of words, and the value for all other words."""
-    least = sum(float(each.log_probabilities[-1]) for each in found) / max(len(found), 1)
+    n = max(len(substitutes), 1)
+    least = sum(float(each.log_probabilities[-1]) for each in substitutes) / n
     above = Counter[str]()
-    for each in found:
+    for each in substitutes:
         values = each.log_probabilities - each.log_probabilities[-1]
         above.update(dict(zip(each.words, values.tolist(), strict=True)))
-    return {word: least + value / len(found) for word, value in above.items()}, least
+    return {word: least + value / n for word, value in above.items()}, least
 
 
 def nearby_words(
@@ -253,8 +255,8 @@ def nearby_words(
     first. A single cluster has no such words.
     """
     inside, outside = Counter[str](), Counter[str]()
-    for number, own_cluster in enumerate(clusters.of):
-        side = inside if own_cluster == cluster else outside
+    for number, k in enumerate(clusters.of):
+        side = inside if k == cluster else outside
         left, right = occurrences.sides(number, width)
         side.update({token.lower() for token in (*left, *right) if is_word(token)})
     everything = inside + outside
@@ -268,17 +270,17 @@ def nearby_words(
         difference = np.log(a / (n_inside - a)) - np.log(b / (n_outside - b))
         scores.append((float(difference / np.sqrt(1 / a + 1 / b)), word))
     scores.sort(key=lambda pair: (-pair[0], pair[1]))
-    own = set(occurrences.words)
-    return [(score, word) for score, word in scores if score > 0 and word not in own][:n]
+    targets = set(occurrences.words)
+    return [(score, word) for score, word in scores if score > 0 and word not in targets][:n]
 
 
 def cluster_titles(words: Sequence[ScoredWords], prefix: str = "") -> list[str]:
     """A distinct title for each cluster: `prefix` and the cluster's first four typical words."""
     titles: list[str] = []
     for number, typical in enumerate(words, start=1):
-        own = " ".join(word for _, word in typical[:_NAME_WORDS])
-        own = own or ("all" if len(words) == 1 else f"cluster {number}")
-        title = f"{prefix}: {own}" if prefix else own
+        title = " ".join(word for _, word in typical[:_NAME_WORDS])
+        title = title or ("all" if len(words) == 1 else f"cluster {number}")
+        title = f"{prefix}: {title}" if prefix else title
         titles.append(f"{title} ({number})" if title in titles else title)
     return titles
 
@@ -293,11 +295,11 @@ def with_clusters(occurrences: Occurrences, *, layer: Layer = _LAYER, seed: int 
     """Cluster the occurrences of each word, and name the clusters by nearby words."""
     names = np.full(len(occurrences), "", object)
     words = indices_by_name(occurrences.names)
-    for word, own in words.items():
-        selected = occurrences.select(own)
-        clusters = cluster_occurrences(selected, layer=layer, seed=seed)
-        typical = typical_words(selected, clusters, None)
-        names[own] = cluster_names(clusters, typical, word if len(words) > 1 else "")
+    for word, rows in words.items():
+        uses = occurrences.select(rows)
+        clusters = cluster_occurrences(uses, layer=layer, seed=seed)
+        typical = typical_words(uses, clusters, None)
+        names[rows] = cluster_names(clusters, typical, word if len(words) > 1 else "")
     return replace(occurrences, clusters=names.tolist())
 
 
@@ -327,5 +329,5 @@ def principal_components(vectors: np.ndarray, n: int) -> tuple[np.ndarray, np.nd
 def _k_means(points: np.ndarray, k: int, seed: int) -> np.ndarray:
     """The cluster of each row, 0 the largest: int64 (n,)."""
     cluster = import_extra("sklearn.cluster", _PURPOSE)
-    found = cluster.KMeans(k, n_init=_STARTS, random_state=seed).fit_predict(points)
-    return np.argsort(np.argsort(-np.bincount(found), kind="stable"))[found]
+    labels = cluster.KMeans(k, n_init=_STARTS, random_state=seed).fit_predict(points)
+    return np.argsort(np.argsort(-np.bincount(labels), kind="stable"))[labels]

@@ -1,4 +1,4 @@
-"""A word in its sentence: the nearest contexts (table 4 of the paper), and how they are shown.
+"""A word in its sentence: the nearest contexts (table 4 of the paper), and their display.
 
     query = Occurrences.of_query(elmo, "they [play] cards")
     nearest_contexts(query, occurrences, layers=[0, 1, 2])
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # `bilm --help` imports this file, and shall not import NumPy
+if TYPE_CHECKING:  # `bilm --help` imports this file, and must not import NumPy
     from bilm.analysis.occurrences import Layer, Occurrences, Sentence
 
 _NARROWEST = 60
@@ -57,7 +57,7 @@ def nearest_contexts(
 ) -> list[LayerContexts]:
     """The `n` contexts nearest to a query in each layer, from different sentences.
 
-    The query is from `Occurrences.of_query`, as "they [play+plays] cards" for two forms of a word.
+    The query is from `Occurrences.of_query`, such as "they [play+plays] cards" for two forms.
 
     The mean of the word's vectors is subtracted first. Occurrences of other words (only with
     `any_word`) are centred separately.
@@ -68,15 +68,14 @@ def nearest_contexts(
     other = occurrences.select(sorted(others) if any_word else [])
 
     def nearest(searched: Occurrences, layer: Layer) -> list[Context]:
-        found = searched.neighbours(query, n, layer) if len(searched) else ()
+        near = itertools.chain(*searched.neighbours(query, n, layer)) if len(searched) else ()
         has_mean = len(searched) > 1
-        near = itertools.chain(*found)
         return [Context.of(searched, k, cosine if has_mean else None) for cosine, k in near]
 
     return [LayerContexts(layer, nearest(same, layer), nearest(other, layer)) for layer in layers]
 
 
-# Shown in a terminal and on a page
+# In a terminal and on a page
 
 
 def terminal_width() -> int:

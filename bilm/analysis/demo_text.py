@@ -1,4 +1,4 @@
-"""The demo's text (docstrings, or the user's own), and which of its words to show."""
+"""The demo's text (docstrings, or the user's own), and the choice of words to show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Tokens = list[str]
 # Sentences that belong together; held-out text is made of complete documents.
 Document = list[Tokens]
 
-# Their docstrings are read, in addition to those of Python's standard library.
+# Sources of docstrings, in addition to Python's standard library.
 PACKAGES = ("numpy", "keras", "tensorflow")
 _SKIPPED_FOLDERS = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test")
@@ -75,15 +75,15 @@ def gather_docstrings(packages: Sequence[str] = PACKAGES) -> list[Document]:
     specs = [importlib.util.find_spec(name) for name in packages]
     folders = [Path(sysconfig.get_paths()["stdlib"])]
     folders += [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
-    documents, seen = [], set()
+    documents, earlier = [], set()
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):
             above = path.relative_to(folder).parts[:-1]
             if not _SKIPPED_FOLDERS.isdisjoint(above) or not path.is_file():
                 continue
             source = path.read_text(encoding="utf-8", errors="replace")
-            fresh = [s for s in dict.fromkeys(docstring_sentences(source)) if s not in seen]
-            seen.update(fresh)
+            fresh = [s for s in dict.fromkeys(docstring_sentences(source)) if s not in earlier]
+            earlier.update(fresh)
             if fresh:
                 documents.append([*map(_english().tokens, fresh)])
     return documents
@@ -103,7 +103,7 @@ def docstring_sentences(source: str) -> Iterator[str]:
 
 
 def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> list[Document]:
-    """Documents of the user's own text, up to `max_tokens` tokens of it.
+    """Documents of the user's text, up to `max_tokens` tokens.
 
     `tokenized` text has one sentence per line; otherwise the script determines the tokenizer.
     """
@@ -156,13 +156,13 @@ def set_aside(
     generator = random.Random(seed)
     order = generator.sample(range(len(documents)), len(documents))
     sizes = [sum(map(len, document)) for document in documents]
-    wanted = min(share * sum(sizes), max_tokens)
-    chosen: set[int] = set()
+    n_tokens = min(share * sum(sizes), max_tokens)
+    indices: set[int] = set()
     for index in order[:-1]:
-        if sum(sizes[k] for k in chosen) < wanted:
-            chosen.add(index)
-    heldout = [s for k in sorted(chosen) for s in documents[k]]
-    training = [s for k, document in enumerate(documents) if k not in chosen for s in document]
+        if sum(sizes[k] for k in indices) < n_tokens:
+            indices.add(index)
+    heldout = [s for k in sorted(indices) for s in documents[k]]
+    training = [s for k, document in enumerate(documents) if k not in indices for s in document]
     # Held-out sentences are scored one by one, so training needs no context between sentences.
     generator.shuffle(training)
     return SplitText(training, heldout)
@@ -191,15 +191,15 @@ def clearest_words(
     # With capitals, the position in the sentence would separate the clusters.
     sample = sample_uses(sentences, candidates, max_occurrences=_OCCURRENCES, match_case=True)
     occurrences = Occurrences.encoded(elmo, sample, progress=progress)
-    found = []
+    ranks = []
     for word in sample.counts:
-        own = occurrences.select(occurrences.of(word, match_case=True))
-        clusters = cluster_occurrences(own, max_clusters=2)
+        uses = occurrences.select(occurrences.of(word, match_case=True))
+        clusters = cluster_occurrences(uses, max_clusters=2)
         smaller = min(clusters.sizes) if len(clusters) == 2 else 0
-        if len(own) >= _LEAST and smaller >= _LEAST_PROPORTION * len(own):
-            is_fixed = any(_is_fixed(own, clusters.members(k)) for k in range(2))
-            found.append((is_fixed, -clusters.silhouettes[2], word))
-    return [word for *_, word in sorted(found)[:n]]
+        if len(uses) >= _LEAST and smaller >= _LEAST_PROPORTION * len(uses):
+            is_fixed = any(_is_fixed(uses, clusters.members(k)) for k in range(2))
+            ranks.append((is_fixed, -clusters.silhouettes[2], word))
+    return [word for *_, word in sorted(ranks)[:n]]
 
 
 def _is_fixed(occurrences: Occurrences, cluster: np.ndarray) -> bool:

@@ -28,7 +28,7 @@ from bilm.files.weights import (
     standard_name,
 )
 
-_OF_THE_RUN = (
+_RUN_OPTIONS = (
     "batch_size", "unroll_steps", "n_train_tokens", "n_epochs", "n_steps", "n_tokens_vocab",
     "reset_rate", "dropout", "optimizer", "learning_rate",
 )  # fmt: skip
@@ -73,8 +73,8 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
         n_tokens = None if options.char_cnn else weights.n_embedded()
         used = weights.require_network(options)
         shapes, trained = weights.shapes, weights.training()
-    known = {*used, SOFTMAX_W, SOFTMAX_B, SOFTMAX_SCALES, VOCABULARY, WORD_COUNTS}
-    known |= {DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
+    standard = {*used, SOFTMAX_W, SOFTMAX_B, SOFTMAX_SCALES, VOCABULARY, WORD_COUNTS}
+    standard |= {DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
     used |= {name: shapes[name] for name in (SOFTMAX_W, SOFTMAX_B) if name in shapes}
     facts = {
         # With the softmax and its words, the file can also score text.
@@ -85,7 +85,7 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
             "other_datasets": sorted(
                 name
                 for name in shapes
-                if standard_name(name) not in known and not name.startswith(STATES)
+                if standard_name(name) not in standard and not name.startswith(STATES)
             ),
         },
         "trained": trained,
@@ -95,7 +95,7 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
 
 
 def _about_run(files: ModelFiles, options: Options) -> _About:
-    # They import TensorFlow, which descriptions of weights do not need.
+    # These modules import TensorFlow, which descriptions of weights do not need.
     from bilm.files.checkpoints import SLOTS, open_checkpoint, read_step
     from bilm.training.log import read_log
     from bilm.training.run_state import read_run_state
@@ -116,7 +116,7 @@ def _about_run(files: ModelFiles, options: Options) -> _About:
         "step": read_step(checkpoint),
         "tokens": state and state.tokens,
         "passes": state and state.passes,
-        **{name: getattr(options, name) for name in _OF_THE_RUN},
+        **{name: getattr(options, name) for name in _RUN_OPTIONS},
         "adam_learning_rate": options.adam_learning_rate if has_adam else None,
         "sampled_softmax": options.sample_softmax,
         "train_perplexity": state and state.train_perplexity,

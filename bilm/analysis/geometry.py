@@ -71,13 +71,13 @@ def measure_layers(
     numbers = {word: number for number, word in enumerate(words)}
     # Sums over sentences: (layers, dim) for each word and for random tokens; (layers,) otherwise.
     by_word = np.zeros((len(words), elmo.n_layers, elmo.dim))
-    drawn, squares = np.zeros((2, elmo.n_layers, elmo.dim))
+    random_units, squares = np.zeros((2, elmo.n_layers, elmo.dim))
     norms, intra = np.zeros((2, elmo.n_layers))
-    found = elmo.encode_iter(([*sentence] for sentence in sentences), "all")
-    for done, (sentence, vectors) in enumerate(zip(sentences, found, strict=True), start=1):
+    encoded = elmo.encode_iter(([*sentence] for sentence in sentences), "all")
+    for done, (sentence, vectors) in enumerate(zip(sentences, encoded, strict=True), start=1):
         vectors = vectors.astype(np.float64)  # (layers, tokens, dim)
         units = unit(vectors)
-        drawn += units[:, draw.randrange(len(sentence))]
+        random_units += units[:, draw.randrange(len(sentence))]
         squares += np.square(vectors).sum(axis=1)
         norms += np.linalg.norm(vectors, axis=2).sum(axis=1)
         if len(sentence) > 1:
@@ -87,10 +87,10 @@ def measure_layers(
             if token in numbers:
                 by_word[numbers[token]] += units[:, position]
         progress(Stage("measuring layers", done, len(sentences), "sentences"))
-    n_of_word = np.array([counts[word] for word in words])[:, np.newaxis]
+    word_counts = np.array([counts[word] for word in words])[:, np.newaxis]
     measures = np.stack([
-        _mean_cosine(drawn, np.array(len(sentences))),
-        _mean_cosine(by_word, n_of_word).mean(axis=0),
+        _mean_cosine(random_units, np.array(len(sentences))),
+        _mean_cosine(by_word, word_counts).mean(axis=0),
         intra / max(sum(len(sentence) > 1 for sentence in sentences), 1),
         norms / sum(map(len, sentences)),
         squares.max(axis=1) / np.maximum(squares.sum(axis=1), 1e-12),
@@ -100,5 +100,5 @@ def measure_layers(
 
 def _mean_cosine(sums: np.ndarray, n: np.ndarray) -> np.ndarray:
     """Mean cosine of pairs among n unit vectors, given their sums (..., dim)."""
-    # The squared length of a sum has each pair twice, and n ones.
+    # The squared length of a sum contains each pair twice, and n times 1.
     return (np.square(sums).sum(axis=-1) - n) / (n * (n - 1))

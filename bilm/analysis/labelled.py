@@ -1,4 +1,4 @@
-"""Labelled text: tokens with a label each, from CoNLL-U or columns, or uses of words with a label.
+"""Labelled text: all tokens, from CoNLL-U or two columns, or single uses of words.
 
     train = read_labelled("en_ewt-ud-train.conllu", "UPOS")
     train.sentences[0], train.labels[0]
@@ -40,7 +40,7 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
     Args:
         path: UTF-8 text (plain or compressed).
         column: label column of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature such as
-            Number. A token with `_` there, or without the feature, has no label.
+            Number. A token with `_` in the column, or without the feature, has no label.
 
     Returns:
         a sample of all labelled tokens, without sentences that have no label.
@@ -122,10 +122,10 @@ def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(sample.sentences))
     ends = np.cumsum(np.bincount(numbers, minlength=len(order))[order])
-    kept = np.sort(order[: max(1, np.searchsorted(ends, max_tokens, "right"))])
-    chosen = sample.select(np.isin(numbers, kept))
-    chosen.positions[:, 0] = np.searchsorted(kept, chosen.positions[:, 0])
-    return Sample([sample.sentences[number] for number in kept], chosen.positions, chosen.labels)
+    sentences = np.sort(order[: max(1, np.searchsorted(ends, max_tokens, "right"))])
+    part = sample.select(np.isin(numbers, sentences))
+    part.positions[:, 0] = np.searchsorted(sentences, part.positions[:, 0])
+    return Sample([sample.sentences[number] for number in sentences], part.positions, part.labels)
 
 
 def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_Row]:
@@ -137,9 +137,9 @@ def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_R
         if not fields[0].isdecimal():  # a divided token, or an empty node
             continue
         token = fields[1].strip()
-        own = dict(pair.split("=", 1) for pair in fields[5].split("|") if "=" in pair)
-        features.update(own)
-        label = fields[COLUMNS[column]].strip() if column in COLUMNS else own.get(column, "")
+        values = dict(pair.split("=", 1) for pair in fields[5].split("|") if "=" in pair)
+        features.update(values)
+        label = fields[COLUMNS[column]].strip() if column in COLUMNS else values.get(column, "")
         # `_` means no label, but it is also the lemma of the token `_`.
         is_missing = label == "_" and (column, token) != ("LEMMA", "_")
         yield token, "" if is_missing else label
@@ -163,10 +163,10 @@ def _sample_of(rows: Iterable[_Row]) -> Sample:
     for row, sentence in itertools.groupby(rows, bool):
         if not row:
             continue
-        tokens, own = zip(*filter(None, sentence), strict=True)
-        if any(own):
-            positions += [(len(sentences), k) for k, label in enumerate(own) if label]
-            labels += filter(None, own)
+        tokens, fields = zip(*filter(None, sentence), strict=True)
+        if any(fields):
+            positions += [(len(sentences), k) for k, label in enumerate(fields) if label]
+            labels += filter(None, fields)
             sentences.append(tokens)
     return Sample(sentences, np.array(positions, np.int64), labels)
 

@@ -58,7 +58,7 @@ class Prediction:
     first_backward: float | None
     unknown: float  # proportion of tokens outside the vocabulary
     n_predictions: int  # words and sentence ends
-    # By each word's frequency in the training text, as `bilm train` has it; None if unknown.
+    # By each word's frequency in the training text, as `bilm train` reports it; None if unknown.
     unigram: float | None = None
 
     @property
@@ -67,7 +67,7 @@ class Prediction:
         return self.forward if self.backward is None else math.sqrt(self.forward * self.backward)
 
     def directions(self) -> Iterator[tuple[str, float, float]]:
-        """The name, perplexity, and perplexity of the first words, of each direction."""
+        """For each direction: name, perplexity, and perplexity of the first words."""
         yield "forward", self.forward, self.first_forward
         if self.backward is not None and self.first_backward is not None:
             yield "backward", self.backward, self.first_backward
@@ -138,39 +138,33 @@ def make_report(
     Raises:
         InputError: there is too little text, or a word does not occur.
     """
-    total = len(sentences)
-    chosen = ordinary_words(sentences, _N_WORDS) if words is None else words
+    if words is None:
+        words = ordinary_words(sentences, _N_WORDS)
     sample = None
-    if chosen:
-        sample = sample_uses(sentences, chosen, max_occurrences=_OCCURRENCES, seed=seed)
+    if words:
+        sample = sample_uses(sentences, words, max_occurrences=_OCCURRENCES, seed=seed)
     layers = measure_layers(elmo, sentences, seed=seed, progress=progress)
-    found = None
+    prediction = None
     if predictor is not None:
-        found = measure_prediction(
-            predictor,
-            sentences,
-            counts,
-            progress,
-            training_counts,
-        )
+        prediction = measure_prediction(predictor, sentences, counts, progress, training_counts)
     trained = trained or {}
     return Report(
         model,
         text,
-        total,
+        len(sentences),
         sum(map(len, sentences)),
-        found,
+        prediction,
         layers,
         [] if sample is None else _examples(elmo, sample),
         verdict(
-            perplexity=None if found is None else found.both,
-            unigram=None if found is None else found.unigram,
-            unknown=None if found is None else found.unknown,
+            perplexity=None if prediction is None else prediction.both,
+            unigram=None if prediction is None else prediction.unigram,
+            unknown=None if prediction is None else prediction.unknown,
             tokens=trained.get("tokens"),
             passes=trained.get("passes"),
             measurements=measurements,
         ),
-        suspicions(layers, found),
+        suspicions(layers, prediction),
     )
 
 
@@ -183,11 +177,11 @@ def measure_prediction(
 ) -> Prediction:
     """The perplexity of sentences in each direction, and of two baselines; see `make_report`."""
     losses: defaultdict[str, list[float]] = defaultdict(list)
-    known: list[bool] = []
+    is_known: list[bool] = []
     targets: list[str] = []
     for done, score in enumerate(predictor.score_iter(map(list, sentences)), start=1):
         targets += [*score.tokens, "</S>"]
-        known += score.known.tolist()
+        is_known += score.known.tolist()
         losses["forward"] += [*-score.forward, -score.end]
         losses["first_forward"] += [*-score.forward[:_FIRST_TOKENS]]
         if score.backward is not None and score.begin is not None:
@@ -207,22 +201,22 @@ def measure_prediction(
     if training_counts is not None and len(training_counts) == vocabulary.size:
         occurrences = np.bincount(ids, minlength=vocabulary.size)
         perplexities["unigram"] = unigram_perplexity(training_counts, occurrences)
-    perplexities |= {name: exp_of_loss(float(np.mean(own))) for name, own in losses.items()}
-    unknown = 1 - float(np.mean(known))
+    perplexities |= {name: exp_of_loss(float(np.mean(nats))) for name, nats in losses.items()}
+    unknown = 1 - float(np.mean(is_known))
     return Prediction(**perplexities, unknown=unknown, n_predictions=len(targets))
 
 
 def _baselines(
-    targets: np.ndarray, counted: np.ndarray, counts: np.ndarray, n_words: int
+    targets: np.ndarray, ids: np.ndarray, counts: np.ndarray, n_words: int
 ) -> tuple[list[float], list[float]]:
     """The losses of `targets` (ids) by rank and by frequency.
 
-    `counts` are of the ids `counted` in a text with the targets; each target is subtracted from the
-    counts that predict it. Frequencies are interpolated with the log-uniform distribution by Witten
-    and Bell's weights (new words weigh as much as the number of different words).
+    `counts` are the frequencies of `ids` in a text with the targets; each target is subtracted from
+    the counts that predict it. Frequencies are interpolated with the log-uniform distribution by
+    Witten and Bell's weights (new words weigh as much as the number of different words).
     """
     by_rank = np.log1p(1 / (np.arange(n_words) + 1)) / math.log(n_words + 1)
-    by_id = np.bincount(counted, counts, n_words)
+    by_id = np.bincount(ids, counts, n_words)
     n_different = np.count_nonzero(by_id)
     mixed = (by_id - 1).clip(0) + n_different * by_rank
     mixed /= max(by_id.sum() - 1, 0) + n_different
@@ -237,17 +231,20 @@ def _examples(elmo: ELMo, sample: Sample) -> list[list[Context]]:
             continue
         for number in dict.fromkeys(occurrences.contrasting_pair(word)):
             nearest = occurrences.neighbours(number, 2).same_word
-            found = [(None, number), *nearest]
-            examples.append([Context.of(occurrences, k, cosine) for cosine, k in found])
+            rows = [(None, number), *nearest]
+            examples.append([Context.of(occurrences, k, cosine) for cosine, k in rows])
     return examples
 
 
 def suspicions(layers: Sequence[LayerGeometry], prediction: Prediction | None) -> list[str]:
     """Sentences on suspicious figures, with a remedy."""
-    return [*_of_layers(layers), *(_of_prediction(prediction) if prediction else ())]
+    return [
+        *_layer_suspicions(layers),
+        *(_prediction_suspicions(prediction) if prediction else ()),
+    ]
 
 
-def _of_layers(layers: Sequence[LayerGeometry]) -> Iterator[str]:
+def _layer_suspicions(layers: Sequence[LayerGeometry]) -> Iterator[str]:
     for number, layer in enumerate(layers):
         if layer.anisotropy > _ALL_ALIKE:
             yield (
@@ -273,14 +270,14 @@ def _of_layers(layers: Sequence[LayerGeometry]) -> Iterator[str]:
         )
 
 
-def _of_prediction(found: Prediction) -> Iterator[str]:
+def _prediction_suspicions(prediction: Prediction) -> Iterator[str]:
     different = "the text is of another kind, or tokenised differently from the training text"
-    for name, perplexity, first in found.directions():
-        if perplexity > found.by_rank:
+    for name, perplexity, first in prediction.directions():
+        if perplexity > prediction.by_rank:
             yield (
-                f"The {name} perplexity, {perplexity:,.0f}, is above {found.by_rank:,.0f}, the "
-                f"perplexity of word ranks alone: {different}, or the model was not trained from "
-                "the initial LSTM states (see --warm_up)."
+                f"The {name} perplexity, {perplexity:,.0f}, is above {prediction.by_rank:,.0f}, "
+                f"the perplexity of word ranks alone: {different}, or the model was not trained "
+                "from the initial LSTM states (see --warm_up)."
             )
         elif first > _FIRST_WORSE * perplexity:
             yield (
@@ -288,16 +285,16 @@ def _of_prediction(found: Prediction) -> Iterator[str]:
                 f"{perplexity:,.0f}: the model was not trained from the initial LSTM states (see "
                 "--warm_up, and --reset_rate of `bilm train`)."
             )
-    perplexities = [perplexity for _, perplexity, _ in found.directions()]
+    perplexities = [perplexity for _, perplexity, _ in prediction.directions()]
     ratio = max(perplexities) / min(perplexities)
     if _DIRECTIONS_DIFFER < ratio < math.inf:
         yield (
             f"The perplexities of the two directions differ by a factor of {ratio:.1f}; one "
             "direction is hardly trained."
         )
-    if found.unknown > _UNKNOWN:
+    if prediction.unknown > _UNKNOWN:
         yield (
-            f"{found.unknown:.0%} of the tokens are outside the vocabulary: {different}. "
+            f"{prediction.unknown:.0%} of the tokens are outside the vocabulary: {different}. "
             "Perplexity is then too low, because <UNK> is easy to predict."
         )
 
@@ -316,8 +313,8 @@ class _Section(NamedTuple):
         for paragraph in self.paragraphs:
             yield from textwrap.wrap(paragraph, _WIDTH)
         yield from table(self.rows) if self.rows else ()
-        for own in self.contexts:
-            yield from (*in_context(own, _WIDTH), "")
+        for group in self.contexts:
+            yield from (*in_context(group, _WIDTH), "")
         yield from [] if self.contexts else [""]
 
     def markup(self) -> str:
@@ -330,8 +327,8 @@ class _Section(NamedTuple):
                 cells = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
                 content.append(f"<tr>{cells}</tr>")
             content.append("</table></div>")
-        for own in self.contexts:
-            lines = "".join(line_markup(context, _TOKENS) for context in own)
+        for group in self.contexts:
+            lines = "".join(line_markup(context, _TOKENS) for context in group)
             content.append(f'<ul class="lines cosines">{lines}</ul>')
         return "\n".join(content)
 
@@ -340,11 +337,11 @@ def _sections(report: Report) -> Iterator[_Section]:
     yield _Section("Verdict", report.verdict, kind="verdict")
     if report.suspicions:
         yield _Section("Suspicious", report.suspicions, kind="verdict warning")
-    measured = f"{report.n_sentences:,} sentences, {report.n_tokens:,} tokens of {report.text}"
+    text = f"{report.n_sentences:,} sentences, {report.n_tokens:,} tokens of {report.text}"
     if report.prediction is None:
         yield _Section("Prediction", ["Not measured: the model has no softmax."])
     else:
-        yield _prediction_section(report.prediction, measured)
+        yield _prediction_section(report.prediction, text)
     rows = [["layer", "random", "same word", "sentence", "length"]]
     for number, layer in enumerate(report.layers):
         rows.append([
@@ -355,7 +352,7 @@ def _sections(report: Report) -> Iterator[_Section]:
             f"{layer.norm:.2f}",
         ])  # fmt: skip
     about_layers = (
-        f"{measured}. random: words of different sentences (anisotropy). same word: two "
+        f"{text}. random: words of different sentences (anisotropy). same word: two "
         "occurrences of a word. sentence: a token and the mean of its sentence. In brackets: "
         "minus random. The lower `same word` in brackets, the more a layer depends on context."
     )
@@ -369,18 +366,18 @@ def _sections(report: Report) -> Iterator[_Section]:
     yield _Section("Model", [f"{name or 'also'}: {what}" for name, what in report.model])
 
 
-def _prediction_section(found: Prediction, measured: str) -> _Section:
+def _prediction_section(prediction: Prediction, text: str) -> _Section:
     rows = [["", "perplexity", "times lower", f"first {_FIRST_TOKENS} words"]]
-    rows.append(["word ranks alone", f"{found.by_rank:,.1f}", "", ""])
-    rows.append(["word frequencies alone", f"{found.by_frequency:,.1f}", "", ""])
-    for name, perplexity, first in found.directions():
-        better = found.by_frequency / perplexity
+    rows.append(["word ranks alone", f"{prediction.by_rank:,.1f}", "", ""])
+    rows.append(["word frequencies alone", f"{prediction.by_frequency:,.1f}", "", ""])
+    for name, perplexity, first in prediction.directions():
+        better = prediction.by_frequency / perplexity
         rows.append([name, f"{perplexity:,.1f}", f"{better:.1f}", f"{first:,.1f}"])
     rows += [[name, "", f"{better:.1f}", ""] for name, better in _REFERENCES]
     return _Section(
         "Prediction",
         [
-            f"{measured}, each sentence alone; {found.unknown:.1%} of the tokens are outside the "
+            f"{text}, each sentence alone; {prediction.unknown:.1%} of the tokens are outside the "
             "vocabulary. `times lower` compares with word frequencies alone, so that it can be "
             "compared with the reference models below."
         ],

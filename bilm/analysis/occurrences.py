@@ -48,10 +48,10 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 def indices_by_name(names: Iterable[str]) -> dict[str, np.ndarray]:
     """The indices of each distinct name, ascending."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    indices: defaultdict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
-        found[name].append(index)
-    return {name: np.array(indices) for name, indices in found.items()}
+        indices[name].append(index)
+    return {name: np.array(numbers) for name, numbers in indices.items()}
 
 
 def forms_of(target: str) -> list[str]:
@@ -62,7 +62,7 @@ def forms_of(target: str) -> list[str]:
 
 def parse_target(text: str) -> tuple[tuple[str, ...], int, str]:
     """The tokens of a sentence such as "they [play] cards", the position of the marked token, and
-    the target: the sentence of "they [play+plays] cards" has the first form."""
+    the target. The tokens of "they [play+plays] cards" have the first form."""
     tokens, position = parse_query(text)
     target = tokens[position]
     return (*tokens[:position], forms_of(target)[0], *tokens[position + 1 :]), position, target
@@ -134,13 +134,13 @@ class WordsInSentences:
 
     def of_targets(self: _Words, targets: Sequence[str], *, match_case: bool = False) -> _Words:
         """The occurrences of targets, each with its target; every target must occur."""
-        found = [(int(k), t) for t in targets for k in self.of(t, match_case=match_case)]
-        names = [target for _, target in found]
+        matches = [(int(k), t) for t in targets for k in self.of(t, match_case=match_case)]
+        matches.sort(key=lambda match: match[0])
+        names = [target for _, target in matches]
         if missing := [repr(target) for target in targets if target not in names]:
             raise InputError(f"must have an occurrence of {', '.join(missing)}.")
-        rows = sorted(range(len(found)), key=lambda k: found[k][0])
-        chosen: Any = self.select([found[k][0] for k in rows])
-        return replace(chosen, targets=[names[k] for k in rows])
+        subset: Any = self.select([k for k, _ in matches])
+        return replace(subset, targets=names)
 
     def select(self: _Words, chosen: np.ndarray | Sequence[int]) -> _Words:
         """Some of the occurrences: indices in any order, or a mask (n,)."""
@@ -156,22 +156,22 @@ class WordsInSentences:
         return replace(self, **parallel)
 
     def distinct(self, ranked: Iterable[int], n: int, seen: Set[object] = frozenset()) -> list[int]:
-        """The first `n` of ranked occurrences in different contexts, not in `seen`.
+        """The first `n` ranked occurrences in different contexts, whose keys are not in `seen`.
 
         Text is often repeated with small changes; see `context_keys`.
         """
-        chosen: list[int] = []
-        known = set(seen)
+        occurrences: list[int] = []
+        earlier_keys = set(seen)
         for k in map(int, ranked):
-            if len(chosen) == n:
+            if len(occurrences) == n:
                 break
-            if known.isdisjoint(keys := self.context_keys(k)):
-                chosen.append(k)
-            known |= keys
-        return chosen
+            if earlier_keys.isdisjoint(keys := self.context_keys(k)):
+                occurrences.append(k)
+            earlier_keys |= keys
+        return occurrences
 
     def context_keys(self, occurrence: int) -> set[object]:
-        """What distinguishes contexts: the sentence, and the word with the words next to it."""
+        """Keys that distinguish contexts: the sentence, and the word with the words next to it."""
         left, right = self.sides(occurrence, 1)
         frame = (*left, None, self.word(occurrence), None, *right)
         return {tuple(self.sentence(occurrence)), frame}
@@ -203,7 +203,7 @@ class Reservoir:
         self.uses: list[tuple[int, int, Sentence]] = []  # sentence number, token position, sentence
         self.n_offered = 0  # length of the stream so far
         self._size = size
-        # A text seed with a lone surrogate cannot be encoded; its bytes give the same numbers.
+        # Bytes give the same draws as text, and can encode lone surrogates.
         self._draw = random.Random(seed.encode("utf-8", "surrogatepass")).random
 
     def offer(self, number: int, position: int, sentence: Sentence) -> None:
@@ -223,7 +223,7 @@ def draw_uses(
     max_occurrences: int,
     seed: int,
 ) -> list[Reservoir]:
-    """Draw occurrences of each target from those of all its forms together.
+    """Draw occurrences of each target, from all its forms together.
 
     Args:
         targets: pairs (target, names of its forms).
@@ -233,23 +233,23 @@ def draw_uses(
     """
     require(integer(), max_occurrences=max_occurrences)
     require(SENTENCES, sentences=sentences)
-    drawn = []
-    wanted: defaultdict[str | None, list[Reservoir]] = defaultdict(list)
+    reservoirs = []
+    by_name: defaultdict[str | None, list[Reservoir]] = defaultdict(list)
     for target, names in targets:
-        drawn.append(Reservoir(max_occurrences, f"{seed} {target}"))
+        reservoirs.append(Reservoir(max_occurrences, f"{seed} {target}"))
         for name in dict.fromkeys(names):
-            wanted[name].append(drawn[-1])
+            by_name[name].append(reservoirs[-1])
     for number, tokens in read_stream(sentences, with_ids=False):
         for position, token in enumerate(tokens):
-            for reservoir in wanted.get(name_of(token), ()):
+            for reservoir in by_name.get(name_of(token), ()):
                 reservoir.offer(number, position, tokens)
-    return drawn
+    return reservoirs
 
 
 def sample_of(reservoirs: Mapping[str, Reservoir]) -> Sample:
-    """The occurrences in the reservoirs of targets; under "" they have no target."""
-    uses = sorted((*use[:2], name) for name, own in reservoirs.items() for use in own.uses)
-    texts = {number: tokens for own in reservoirs.values() for number, _, tokens in own.uses}
+    """The occurrences in the reservoir of each target; under "" they have no target."""
+    uses = sorted((*use[:2], name) for name, pool in reservoirs.items() for use in pool.uses)
+    texts = {number: tokens for pool in reservoirs.values() for number, _, tokens in pool.uses}
     lines = sorted(texts)
     index = {number: k for k, number in enumerate(lines)}
     return Sample(
@@ -273,9 +273,9 @@ def sample_uses(
 
     Args:
         sentences: lists of tokens, or text that is split on white space.
-        words: words to look for; `bank+banks` is one target with two forms, of which one may be
+        words: words to look for; `bank+banks` is one target with two forms, one of which may be
             missing. The draw for one target does not depend on the others. None draws from all
-            words of the text, without numbers and punctuation.
+            words of the text, but not from numbers and punctuation.
         max_occurrences: size of the sample for each target, or for all words together if `words`
             is None.
         match_case: distinguish apple from Apple.
@@ -293,8 +293,8 @@ def sample_uses(
     if not names:
         raise InputError("words must name at least one word.")
     forms = [(name, forms_of(name)) for name in names]
-    drawn = draw_uses(sentences, forms, name_of, max_occurrences, seed)
-    sample = sample_of(dict(zip(names, drawn, strict=True)))
+    reservoirs = draw_uses(sentences, forms, name_of, max_occurrences, seed)
+    sample = sample_of(dict(zip(names, reservoirs, strict=True)))
     if missing := [repr(name) if name else "a word" for name in names if not sample.counts[name]]:
         raise InputError(f"the text must have an occurrence of {', '.join(missing)}.")
     return sample
@@ -304,11 +304,11 @@ def sample_sentences(
     sentences: Iterable[str | Sentence], n: int, *, seed: int = 0
 ) -> list[tuple[str, ...]]:
     """Draw up to `n` non-empty sentences uniformly, in their order."""
-    drawn = Reservoir(n, str(seed))
+    reservoir = Reservoir(n, str(seed))
     for number, tokens in read_stream(sentences, with_ids=False):
         if tokens:
-            drawn.offer(number, 0, tokens)
-    return [tuple(tokens) for _, _, tokens in sorted(drawn.uses)]
+            reservoir.offer(number, 0, tokens)
+    return [tuple(tokens) for _, _, tokens in sorted(reservoir.uses)]
 
 
 def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
@@ -318,13 +318,13 @@ def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
     letters.
     """
     counts = Counter(token for sentence in sentences for token in sentence)
-    kept = [
+    candidates = [
         word
         for word in counts
         if word.isalpha()
         and ((word.islower() and len(word) > 3) or (len(word) > 1 and word.lower() == word.upper()))
     ]
-    ranked = sorted(kept, key=lambda word: (-counts[word], word))
+    ranked = sorted(candidates, key=lambda word: (-counts[word], word))
     return ranked[min(100, len(ranked) // 4) :][:n]
 
 
@@ -390,7 +390,7 @@ class Occurrences(WordsInSentences):
         n_layers = (elmo.n_layers if layer is None else 1) + context
         vectors = np.empty((len(sample), n_layers, elmo.dim), np.float32)
         done = 0
-        Outputs([], updated=[file])  # checks its place
+        Outputs([], updated=[file])  # checks that it can be written
         is_new = file is not None and not os.path.exists(file)
         if file is not None and not is_new:
             earlier = cls.load(file)
@@ -401,13 +401,19 @@ class Occurrences(WordsInSentences):
                 )
             done = len(earlier)
             vectors[:done] = earlier.vectors
-        given = {"labels": sample.labels, "targets": sample.targets}
-        made = cls(sample.sentences, sample.positions, vectors, about=about, **given)
+        occurrences = cls(
+            sample.sentences,
+            sample.positions,
+            vectors,
+            labels=sample.labels,
+            about=about,
+            targets=sample.targets,
+        )
         first = int(sample.positions[done, 0]) if done < len(sample) else len(sample.sentences)
         try:
-            for found in _sentence_vectors(elmo, sample, first, layer, context):
-                vectors[done : done + len(found)] = found
-                done += len(found)
+            for block in _sentence_vectors(elmo, sample, first, layer, context):
+                vectors[done : done + len(block)] = block
+                done += len(block)
                 progress(Stage("encoding", done, len(sample), "occurrences"))
         except KeyboardInterrupt:
             if file is None or not done:
@@ -418,21 +424,24 @@ class Occurrences(WordsInSentences):
             ) from None
         finally:
             if file is not None and done:
-                part = made if done == len(sample) else made.select(np.arange(done))
+                is_complete = done == len(sample)
+                part = occurrences if is_complete else occurrences.select(np.arange(done))
                 part.save(file, overwrite=not is_new)
-        return made
+        return occurrences
 
     @classmethod
     def of_query(cls, elmo: ELMo, text: str) -> Occurrences:
-        """The one marked word of a sentence such as "they [play] cards"; see `parse_target`."""
+        """The marked word of a sentence such as "they [play] cards"; see `parse_target`."""
         tokens, position, target = parse_target(text)
         targets = None if target == tokens[position] else [target]
-        place = np.array([(0, position)], np.int64)
-        return cls.encoded(elmo, Sample([tokens], place, targets=targets))
+        positions = np.array([(0, position)], np.int64)
+        return cls.encoded(elmo, Sample([tokens], positions, targets=targets))
 
     def layer_number(self, layer: Layer, *others: str) -> int:
-        """The number of a layer given as a number or "top", which is not the layer that `context`
-        adds. Errors list `others` as further values."""
+        """The number of a layer given as a number or "top", the highest layer without `context`.
+
+        Errors list `others` as further values.
+        """
         is_context = self.has_context and layer == self.n_layers - 1
         n_layers = self.n_layers - (self.has_context and not is_context)
         return layer_number(layer, n_layers, *others)
@@ -476,7 +485,7 @@ class Occurrences(WordsInSentences):
     def neighbours_of_each(self, queries: Occurrences, n: int, layer: Layer) -> list[Neighbours]:
         """`neighbours` of each of several occurrences."""
         require_one_model(self, queries)
-        directions, found = self.directions(layer), []
+        directions, neighbours = self.directions(layer), []
         same = {name: self.of(name) for name in dict.fromkeys(queries.names)}
         for k, direction in enumerate(self.directions(layer, queries)):
             cosines = directions @ direction
@@ -484,20 +493,21 @@ class Occurrences(WordsInSentences):
                 cosines[~directions.any(axis=1)] = 1
             ranked = np.argsort(-cosines, kind="stable")
             is_same = np.isin(ranked, same[queries.names[k]])
-            seen = queries.context_keys(k)
-            near = [self.distinct(kind, n, seen) for kind in (ranked[is_same], ranked[~is_same])]
-            found.append(Neighbours(*([(float(cosines[j]), j) for j in kind] for kind in near)))
-        return found
+            keys = queries.context_keys(k)
+            near = [self.distinct(kind, n, keys) for kind in (ranked[is_same], ranked[~is_same])]
+            pairs = ([(float(cosines[j]), j) for j in kind] for kind in near)
+            neighbours.append(Neighbours(*pairs))
+        return neighbours
 
     def contrasting_pair(self, word: str, layer: Layer = "top") -> tuple[int, int]:
         """Two occurrences of `word` in very different contexts: along the first principal component
         of its vectors, a tenth of the way from either end, since the ends are outliers."""
-        own = self.of(word)
-        vectors = self.directions(layer)[own]
+        uses = self.of(word)
+        vectors = self.directions(layer)[uses]
         _, _, components = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
         order = np.argsort(vectors @ components[0], kind="stable")
-        tenth = len(own) // 10
-        return int(own[order[tenth]]), int(own[order[-1 - tenth]])
+        tenth = len(uses) // 10
+        return int(uses[order[tenth]]), int(uses[order[-1 - tenth]])
 
     def save(self, path: PathLike, *, overwrite: bool = True) -> None:
         """Write an .npz file: the arrays, and everything else as JSON.
@@ -518,19 +528,20 @@ class Occurrences(WordsInSentences):
             with np.load(path, allow_pickle=False) as arrays:
                 values = json.loads(arrays["text"].tobytes())
                 values["sentences"] = [tuple(sentence) for sentence in values["sentences"]]
-                found = cls(vectors=arrays["vectors"], positions=arrays["positions"], **values)
-            _require_tokens(found)
-            parallel = [getattr(found, name) for name in ("labels", "clusters", "targets")]
-            lengths = {len(found), len(found.vectors), *map(len, filter(None, parallel))}
-            if len(lengths) > 1 or found.vectors.ndim != 3 or not np.isfinite(found.vectors).all():
+                vectors = arrays["vectors"]
+                occurrences = cls(vectors=vectors, positions=arrays["positions"], **values)
+            _require_tokens(occurrences)
+            parallel = [getattr(occurrences, name) for name in ("labels", "clusters", "targets")]
+            lengths = {len(occurrences), len(vectors), *map(len, filter(None, parallel))}
+            if len(lengths) > 1 or vectors.ndim != 3 or not np.isfinite(vectors).all():
                 raise ValueError("there must be a finite vector of each layer per occurrence")
-            return found
+            return occurrences
         except Exception as error:  # NumPy and zipfile do not document what they raise
             raise InputError(f"{path}: not a file of occurrences, or damaged: {error}") from error
 
 
 def require_one_model(one: Occurrences, other: Occurrences) -> None:
-    """Require vectors of one model: of one fingerprint where both are known, and of one size."""
+    """Require vectors of one model: the same size and, where known, the same fingerprint."""
     models = [text.about.get("model") for text in (one, other)]
     require_same_model("the vectors of one text", models[0], "those of the other", models[1])
     shapes = [text.vectors.shape[1:] for text in (one, other)]
@@ -567,21 +578,21 @@ def _sentence_vectors(
     """The vectors (occurrences, layers, dim) in each sentence from number `first` on."""
     sentences = map(list, sample.sentences[first:])
     encoded = elmo.encode_iter(sentences, "all" if layer is None else layer)
-    for found, positions in zip(encoded, sample.by_sentence()[first:], strict=True):
-        found = found.reshape(-1, *found.shape[-2:])  # (layers, tokens, dim)
+    for vectors, positions in zip(encoded, sample.by_sentence()[first:], strict=True):
+        vectors = vectors.reshape(-1, *vectors.shape[-2:])  # (layers, tokens, dim)
         if context:
             forward = elmo.dim // elmo.options.n_directions
-            around = np.zeros_like(found[:1])
-            around[:, 1:, :forward] = found[-1, :-1, :forward]
-            around[:, :-1, forward:] = found[-1, 1:, forward:]
-            found = np.concatenate([found, around])
-        found = found[:, positions].transpose(1, 0, 2)
-        if not np.isfinite(found).all():
+            around = np.zeros_like(vectors[:1])
+            around[:, 1:, :forward] = vectors[-1, :-1, :forward]
+            around[:, :-1, forward:] = vectors[-1, 1:, forward:]
+            vectors = np.concatenate([vectors, around])
+        vectors = vectors[:, positions].transpose(1, 0, 2)
+        if not np.isfinite(vectors).all():
             raise InputError(
                 "the model's vectors are not finite: its weights are damaged, or its training "
                 "diverged."
             )
-        yield found
+        yield vectors
 
 
 def _checksum(sample: Sample) -> str:

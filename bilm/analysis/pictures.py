@@ -42,8 +42,8 @@ _EXTENT = 1000  # page coordinates are integers from 0 to this
 _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces and control characters
 _PURPOSE = "A picture of occurrences"
 _NAMES = (
-    " A cluster's name is its most typical words: those that the model would put in its place, or "
-    "if it cannot predict words, those that stand nearby more often than in other clusters."
+    " A cluster is named by its most typical words: the substitutes that the model predicts, or if "
+    "it cannot predict words, nearby words that are more frequent than in other clusters."
 )
 
 
@@ -139,11 +139,11 @@ def _draw_panel(axes: Any, projection: Projection, number: int, kinds: Kinds) ->
     points = _fitted(projection.points[:, number])
     area = float(np.clip(12000 / len(points), 6, 26))
     for kind, style in enumerate(kinds.styles):
-        own = points[kinds.clusters.of == kind]
+        xy = points[kinds.clusters.of == kind]
         colour = _GREY if style < 0 else _COLOURS[style % len(_COLOURS)]
         marker = _MARKERS[max(style, 0) // len(_COLOURS)]
-        label = f"{kinds.names[kind]} ({len(own):,})"
-        axes.scatter(*own.T, s=area, c=colour, marker=marker, linewidths=0, alpha=0.75, label=label)
+        label = f"{kinds.names[kind]} ({len(xy):,})"
+        axes.scatter(*xy.T, s=area, c=colour, marker=marker, linewidths=0, alpha=0.75, label=label)
 
 
 def _fonts(text: str) -> list[str]:
@@ -171,10 +171,10 @@ def _fonts(text: str) -> list[str]:
             families.append(entry.name)
             missing -= covered
     if missing:
-        shown = ", ".join(f"{c} (U+{ord(c):04X})" for c in sorted(missing)[:5])
+        some = ", ".join(f"{c} (U+{ord(c):04X})" for c in sorted(missing)[:5])
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise InputError(
-            f"fonts must have all characters of the picture, got none with {shown}{more}: install "
+            f"fonts must have all characters of the picture, got none with {some}{more}: install "
             "Noto (`apt install fonts-noto-core fonts-noto-cjk` on Debian and Ubuntu), or write an "
             ".html picture, which uses the reader's fonts."
         )
@@ -185,18 +185,18 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
     if (n := len(projection.points)) != len(occurrences):
         rule = f"one point per occurrence, {len(occurrences)}, got {n}"
         raise InputError(f"the projection must have {rule}.")
-    given = {"label": occurrences.labels, "cluster": occurrences.clusters}
-    properties = {name: values for name, values in given.items() if values is not None}
+    optional = {"label": occurrences.labels, "cluster": occurrences.clusters}
+    properties = {name: values for name, values in optional.items() if values is not None}
     properties["word"] = occurrences.names.tolist()
     colour = colour or next(iter(properties))
     require(one_of(tuple(properties)), colour=colour)
     values = [printable(value) for value in properties[colour]]
     counts = Counter(filter(None, values))
     coloured = sorted(counts, key=lambda name: (-counts[name], name))[:_MOST_KINDS]
-    shown = [v if v in coloured else _OTHERS if v else _UNLABELLED for v in values]
-    grey = [name for name in (_OTHERS, _UNLABELLED) if name in shown and name not in coloured]
+    kinds = [v if v in coloured else _OTHERS if v else _UNLABELLED for v in values]
+    grey = [name for name in (_OTHERS, _UNLABELLED) if name in kinds and name not in coloured]
     names = coloured + grey
-    of = np.array([names.index(value) for value in shown])
+    of = np.array([names.index(kind) for kind in kinds])
     clusters = Clusters.of_points(occurrences.directions(projection.layers[0]), of)
     return Kinds(colour, names, clusters, [*range(len(coloured)), *[-1] * len(grey)])
 
@@ -267,13 +267,15 @@ def _page_data(occurrences: Occurrences, projection: Projection, kinds: Kinds) -
 
 
 def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
-    """For each occurrence: indices and cosines (in hundredths) of the nearest ones of its word;
-    vectors are centred over the word, as in `bilm neighbours`."""
+    """For each occurrence: indices and cosines (in hundredths) of the nearest ones of its word.
+
+    Vectors are centred over the word, as in `bilm neighbours`.
+    """
     near: list[list[int]] = [[] for _ in range(len(occurrences))]
-    for own in indices_by_name(occurrences.names).values():
-        selected = occurrences.select(own)
-        found = selected.neighbours_of_each(selected, _NEAREST, layer)
-        for number, (same_word, _) in zip(own, found, strict=True):
+    for rows in indices_by_name(occurrences.names).values():
+        uses = occurrences.select(rows)
+        neighbours = uses.neighbours_of_each(uses, _NEAREST, layer)
+        for row, (same_word, _) in zip(rows, neighbours, strict=True):
             for cosine, k in same_word:
-                near[number] += [int(own[k]), round(100 * cosine)]
+                near[row] += [int(rows[k]), round(100 * cosine)]
     return near

@@ -6,12 +6,13 @@ Accuracy by training size, and the weights of the mix: figures 1 and 2 of Peters
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from bilm.analysis.probing import MAJORITY, ProbeCell, mix_weights, summarised
+from bilm.analysis.probing import MAJORITY, ProbeCell, Summary, mix_weights, summarised
 from bilm.analysis.word_sense import SenseRow
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
@@ -70,28 +71,28 @@ def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
     width = 0.8 / len(weights)
     for k, (size, layers) in enumerate(weights.items()):
         means, deviations = zip(*layers, strict=True)
-        places = np.arange(len(layers))
+        x = np.arange(len(layers))
         label = f"{n_sentences if size is None else size:,} sentences"
-        right.bar(places + (k + 0.5) * width - 0.4, means, width, yerr=deviations, label=label)
-        right.set_xticks(places, [f"layer {number}" for number in places])
+        right.bar(x + (k + 0.5) * width - 0.4, means, width, yerr=deviations, label=label)
+        right.set_xticks(x, [f"layer {number}" for number in x])
     right.set_ylabel("weight in the mix")
-    right.margins(y=0.3)  # room for the legend above the bars
+    right.margins(y=0.3)  # space for the legend above the bars
     right.legend(fontsize="small")
     return figure
 
 
 def _draw_accuracy(axes: Any, cells: Sequence[ProbeCell], n_sentences: int) -> None:
     # The majority baseline is so low that the other curves would be indistinguishable.
-    shown = [cell for cell in cells if cell.representation != MAJORITY] or cells
-    found = summarised(shown, lambda cell: cell.accuracy)
-    sizes = sorted({size or n_sentences for _, size in found})
-    for name in dict.fromkeys(name for name, _ in found):
-        own = {
-            size or n_sentences: value for (other, size), value in found.items() if other == name
-        }
-        means, deviations = 100 * np.transpose([*own.values()])
-        places = list(own) if len(sizes) > 1 else [name]
-        axes.errorbar(places, means, deviations, marker="o", label=name)
+    cells = [cell for cell in cells if cell.representation != MAJORITY] or cells
+    accuracies = summarised(cells, lambda cell: cell.accuracy)
+    curves: defaultdict[str, dict[int, Summary]] = defaultdict(dict)
+    for (name, size), accuracy in accuracies.items():
+        curves[name][size or n_sentences] = accuracy
+    sizes = sorted({size for curve in curves.values() for size in curve})
+    for name, curve in curves.items():
+        means, deviations = 100 * np.transpose([*curve.values()])
+        x = list(curve) if len(sizes) > 1 else [name]
+        axes.errorbar(x, means, deviations, marker="o", label=name)
     axes.set_ylabel("accuracy, %")
     axes.grid(alpha=0.3)
     if len(sizes) > 1:
@@ -112,10 +113,10 @@ def sense_chart(rows: Sequence[SenseRow]) -> Any:
         "all uses": [row.accuracy for row in rows],
         "words with several senses": [row.ambiguous_accuracy or np.nan for row in rows],
     }
-    places = np.arange(len(rows))
+    x = np.arange(len(rows))
     for k, (name, accuracies) in enumerate(values.items()):
-        axes.bar(places + 0.4 * k - 0.2, 100 * np.array(accuracies), 0.4, label=name)
-    axes.set_xticks(places, [row.representation for row in rows], rotation=30)
+        axes.bar(x + 0.4 * k - 0.2, 100 * np.array(accuracies), 0.4, label=name)
+    axes.set_xticks(x, [row.representation for row in rows], rotation=30)
     axes.set_ylabel("accuracy, %")
     axes.legend(fontsize="small")
     return figure

@@ -133,19 +133,19 @@ class _ProbeTask:
         labels = [list(text.labels or ()) for text in self._texts]
         self._types = sorted({*words[0], *words[1]})
         # The labels of the training text come first; a probe predicts only these.
-        known = sorted(set(labels[0]))
-        names = [*known, *sorted(set(labels[1]) - set(known))]
-        self._n_labels, self._n_names = len(known), len(names)
+        train_labels = sorted(set(labels[0]))
+        names = [*train_labels, *sorted(set(labels[1]) - set(train_labels))]
+        self._n_labels, self._n_names = len(train_labels), len(names)
         # int64 (n,) for each text
-        self._words = [_numbered(self._types, own) for own in words]
-        self._labels = [_numbered(names, own) for own in labels]
+        self._words = [_numbered(self._types, tokens) for tokens in words]
+        self._labels = [_numbered(names, values) for values in labels]
         self._probe_of = functools.cache(
             lambda shape: SoftmaxProbe(shape, self._n_labels, min_steps)
         )
 
     def cell(self, name: str, size: int | None, seed: int, control: bool) -> ProbeCell:
         """Measure one representation."""
-        rows = self._drawn(size, seed)
+        rows = self._draw(size, seed)
         if name in (MAJORITY, WORD_MAJORITY):
             answers = self._most_frequent(rows, by_word=name == WORD_MAJORITY)
             return ProbeCell(name, size, seed, *self._scores(answers))
@@ -155,12 +155,12 @@ class _ProbeTask:
         scores, mix = self._scores(fitted.predict(test)), fitted.learned_mix()
         control_accuracy = None
         if control:
-            of_word = self._control_labels(seed)
-            fitted.fit(train, rows, of_word[self._words[0]][rows], seed)
-            control_accuracy = float((fitted.predict(test) == of_word[self._words[1]]).mean())
+            by_word = self._control_labels(seed)
+            fitted.fit(train, rows, by_word[self._words[0]][rows], seed)
+            control_accuracy = float((fitted.predict(test) == by_word[self._words[1]]).mean())
         return ProbeCell(name, size, seed, *scores, control_accuracy, *(mix or (None, None)))
 
-    def _drawn(self, size: int | None, seed: int) -> np.ndarray:
+    def _draw(self, size: int | None, seed: int) -> np.ndarray:
         """The tokens of `size` drawn sentences; a larger size includes the smaller ones."""
         sentences = self._texts[0].positions[:, 0]
         rng = np.random.default_rng((seed, 0))
@@ -168,19 +168,19 @@ class _ProbeTask:
         return np.flatnonzero(np.isin(sentences, order[:size]))
 
     def _control_labels(self, seed: int) -> np.ndarray:
-        """A random label for each word, distributed as the labels."""
+        """A random label for each word, from the distribution of the labels."""
         counts = np.bincount(self._labels[0], minlength=self._n_labels)
         rng = np.random.default_rng((seed, 1))
         return rng.choice(self._n_labels, len(self._types), p=counts / counts.sum())
 
     def _most_frequent(self, rows: np.ndarray, by_word: bool) -> np.ndarray:
-        """The most frequent label of the rows, or of each word; the first among equals."""
+        """The most frequent label of the rows, or of each word; ties go to the first."""
         labels = self._labels[0][rows]
-        of_word = np.full(len(self._types), _mode(labels))
+        answers = np.full(len(self._types), _mode(labels))
         if by_word:
-            for word, own in indices_by_name(self._words[0][rows]).items():
-                of_word[word] = _mode(labels[own])
-        return of_word[self._words[1]]
+            for word, indices in indices_by_name(self._words[0][rows]).items():
+                answers[word] = _mode(labels[indices])
+        return answers[self._words[1]]
 
     def _vectors(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The vectors of both texts: float32 (n, dim), for the mix (n, layers, dim)."""
@@ -234,8 +234,8 @@ def read_cells(path: PathLike, settings: dict[str, Any]) -> list[ProbeCell]:
 
 def write_cells(path: PathLike, settings: dict[str, Any], cells: Iterable[ProbeCell]) -> None:
     """Write a file of results, with JSON-able settings that the cells depend on."""
-    found = [asdict(cell) for cell in cells]
-    write_json(path, {"format": _FORMAT, "settings": settings, "cells": found})
+    values = [asdict(cell) for cell in cells]
+    write_json(path, {"format": _FORMAT, "settings": settings, "cells": values})
 
 
 def checksum(path: PathLike) -> str:
@@ -267,7 +267,8 @@ def mix_weights(cells: Iterable[ProbeCell]) -> dict[int | None, list[Summary]]:
     for cell in cells:
         if cell.weights is not None:
             rows[cell.size].append(cell.weights)
-    return {size: [_summary(layer) for layer in np.transpose(own)] for size, own in rows.items()}
+    return {size: [_summary(layer) for layer in zip(*weights, strict=True)]
+            for size, weights in rows.items()}  # fmt: skip
 
 
 def _summary(values: Sequence[float] | np.ndarray) -> Summary:

@@ -32,7 +32,7 @@ class Projection:
     # are equal; None for t-SNE.
     variance: np.ndarray | None
     n_distinct: list[int]  # different vectors in each layer; in layer 0, one for each spelling
-    # Of t-SNE; a third of the number of different vectors in a layer with few. None for PCA.
+    # Of t-SNE, less in layers with few different vectors; None for PCA.
     perplexity: float | None
 
 
@@ -74,7 +74,7 @@ def project(
     manifold = import_extra("sklearn.manifold", _PURPOSE)
     points = np.zeros((n, len(numbers), 2), np.float32)
     variance, n_distinct = np.zeros((len(numbers), 2)), []
-    # For so little data, several threads are slower.
+    # Several threads are slower for small data.
     with import_extra("threadpoolctl", _PURPOSE).threadpool_limits(1):
         for k, number in enumerate(numbers):
             directions = occurrences.directions(number)
@@ -82,8 +82,9 @@ def project(
             _, first, index = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
             distinct, index = directions[first], index.reshape(-1)
             n_distinct.append(len(distinct))
-            found, proportions = principal_components(distinct[index], 2)
-            points[:, k, : found.shape[1]], variance[k, : len(proportions)] = found, proportions
+            components, proportions = principal_components(distinct[index], 2)
+            points[:, k, : components.shape[1]] = components
+            variance[k, : len(proportions)] = proportions
             # t-SNE needs at least four different vectors.
             if not is_pca and len(distinct) > 3:
                 bound = min(perplexity, (len(distinct) - 1) / 3)

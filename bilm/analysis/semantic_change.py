@@ -98,7 +98,7 @@ def sample_targets(
     match_case: bool = False,
     lemma_pos: bool = False,
 ) -> Sample:
-    """Draw occurrences of target words, which become their labels, from a corpus, read once.
+    """Draw occurrences of target words from a corpus, which is read once; labels are the targets.
 
     Args:
         sentences: lists of tokens, or text that is split on white space.
@@ -106,8 +106,8 @@ def sample_targets(
         max_occurrences: size of the sample for each target.
         match_case: distinguish apple from Apple.
         lemma_pos: targets end in a part of speech in any case, as attack_nn or attack_NN. In a
-            corpus with such tokens, they are looked for, and the part after the last "_" is
-            removed from every token of the sample; in other corpora, the word alone is looked for.
+            corpus with such tokens, the complete token must match, and the part after the last "_"
+            is removed from every token of the sample; in other corpora, the word must match.
 
     Raises:
         InputError: `targets` is empty, or no target occurs.
@@ -124,9 +124,9 @@ def sample_targets(
     tagged = [(target, [*map(name_of, forms_of(target))]) for target in targets]
     plain = [(target, [fold(_split_tag(form)[0]) for form in forms_of(target)])
              for target in targets]  # fmt: skip
-    wanted = [*tagged, *plain] if lemma_pos else tagged
-    drawn = draw_uses(sentences, wanted, name_of, max_occurrences, seed)
-    with_tags, without_tags = drawn[: len(targets)], drawn[len(targets) :]
+    names = [*tagged, *plain] if lemma_pos else tagged
+    reservoirs = draw_uses(sentences, names, name_of, max_occurrences, seed)
+    with_tags, without_tags = reservoirs[: len(targets)], reservoirs[len(targets) :]
     is_tagged = any(reservoir.n_offered for reservoir in with_tags)
     reservoirs = with_tags if is_tagged or not lemma_pos else without_tags
     sample = sample_of(dict(zip(targets, reservoirs, strict=True)))
@@ -140,23 +140,23 @@ def sample_targets(
 
 def _split_tag(token: str) -> tuple[str, str]:
     """Split attack_nn into "attack" and "nn"; without a part of speech the second is empty."""
-    found = _TAG.fullmatch(token)
-    return (token, "") if found is None else (found[1], found[2])
+    match = _TAG.fullmatch(token)
+    return (token, "") if match is None else (match[1], match[2])
 
 
 def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
     """A sample with vectors of the same text from `bilm embed`: HDF5, not pooled."""
-    of_lines = _line_vectors(path, sample.lines)
-    rows = zip(of_lines, sample.lines, sample.sentences, sample.by_sentence(), strict=True)
+    arrays = _line_vectors(path, sample.lines)
+    rows = zip(arrays, sample.lines, sample.sentences, sample.by_sentence(), strict=True)
     vectors = []
-    for found, line, tokens, positions in rows:
-        if found.ndim not in (2, 3) or found.shape[-2] != len(tokens):
+    for array, line, tokens, positions in rows:
+        if array.ndim not in (2, 3) or array.shape[-2] != len(tokens):
             raise InputError(
                 f"{path}: line {line + 1} of the text has {len(tokens)} tokens; its vectors must "
-                f"have the shape (tokens, dim) or (layers, tokens, dim), got {found.shape}. Is the "
+                f"have the shape (tokens, dim) or (layers, tokens, dim), got {array.shape}. Is the "
                 "file of another text, or pooled?"
             )
-        layers = found.reshape(-1, *found.shape[-2:])
+        layers = array.reshape(-1, *array.shape[-2:])
         vectors.append(layers[:, positions].transpose(1, 0, 2).astype(np.float32))
     joined = np.concatenate(vectors)
     if not np.isfinite(joined).all():
@@ -183,12 +183,12 @@ def _line_vectors(path: PathLike, lines: Iterable[int]) -> Iterator[np.ndarray]:
 def save_uses(path: PathLike, occurrences: Occurrences, targets: Iterable[str]) -> None:
     """Write the top layer's vectors of each target as semeval2020 does: .npz, {word: (n, dim)}."""
     by_word, vectors = uses_of(occurrences), occurrences.layer("top")
-    # Not `numpy.savez`, whose keyword arguments are the words, because `file` may be one of them.
+    # `numpy.savez` takes the words as keyword arguments, and so fails for the word "file".
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for word in targets:
             with archive.open(f"{word}.npy", "w", force_zip64=True) as member:
-                own = vectors[by_word.get(word, [])]
-                np.lib.format.write_array(member, own, allow_pickle=False)
+                rows = vectors[by_word.get(word, [])]
+                np.lib.format.write_array(member, rows, allow_pickle=False)
 
 
 # Measures
@@ -220,18 +220,19 @@ def measure_change(
     require_at_least(2, min_occurrences=min_occurrences)
     both = [(corpus, uses_of(corpus)) for corpus in (old, new)]
     require_one_kind(old, new)
-    chosen = list(both[0][1] | both[1][1] if targets is None else targets)
+    words = list(both[0][1] | both[1][1] if targets is None else targets)
     changes = []
-    for done, word in enumerate(chosen, start=1):
-        own = [corpus.select(uses.get(word, [])) for corpus, uses in both]
-        change = Change(word, len(own[0]), len(own[1]))
+    for done, word in enumerate(words, start=1):
+        old_uses, new_uses = (corpus.select(uses.get(word, [])) for corpus, uses in both)
+        change = Change(word, len(old_uses), len(new_uses))
         if min(change.n_old, change.n_new) >= min_occurrences:
-            prt, apd, excess = distances(own[0].layer(layer), own[1].layer(layer))
-            jsd = cluster_uses(own[0], own[1], layer, seed).jsd
-            interval = excess_interval(own[0].layer(layer), own[1].layer(layer), seed)
+            old_vectors, new_vectors = old_uses.layer(layer), new_uses.layer(layer)
+            prt, apd, excess = distances(old_vectors, new_vectors)
+            jsd = cluster_uses(old_uses, new_uses, layer, seed).jsd
+            interval = excess_interval(old_vectors, new_vectors, seed)
             change = Change(*change[:3], prt, apd, jsd, excess, *interval)
         changes.append(change)
-        progress(Stage("comparing", done, len(chosen), "words"))
+        progress(Stage("comparing", done, len(words), "words"))
     return sorted(changes, key=lambda c: (not c.is_measured, -np.nan_to_num(c.excess), c.word))
 
 
@@ -253,7 +254,7 @@ def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float, float]:
 def excess_interval(old: np.ndarray, new: np.ndarray, seed: int = 0) -> tuple[float, float]:
     """The 95 % bootstrap interval of `excess` over the occurrences: vectors (n, dim), (m, dim).
 
-    Pairs of an occurrence with itself, drawn twice, do not count.
+    Pairs of two draws of the same occurrence do not count.
     """
     rng = np.random.default_rng(seed)
     sums, within = [], []
@@ -277,7 +278,7 @@ def uses_of(occurrences: Occurrences) -> dict[str, np.ndarray]:
 
 
 def write_table(path: PathLike, changes: Sequence[Change]) -> None:
-    """Write a row for each word, separated by tabs: `MEASURES`, and the interval of `excess`."""
+    """Write one row per word, with tabs: counts, `MEASURES`, and the interval of `excess`."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         head = ["word", "occurrences_old", "occurrences_new", *MEASURES, *_INTERVAL]
         file.write("\t".join(head) + "\n")
@@ -392,14 +393,14 @@ def agreement(
     """
     stats = import_extra("scipy.stats", "Comparing with gold scores")
     by_word = gold_scores((change.word for change in changes if change.is_measured), gold)
-    known = [(change, by_word[change.word]) for change in changes if change.word in by_word]
-    scores = np.array([score for _, score in known])
+    pairs = [(change, by_word[change.word]) for change in changes if change.word in by_word]
+    scores = np.array([score for _, score in pairs])
     is_binary = set(scores.tolist()) == {0.0, 1.0}
     rng = np.random.default_rng(seed)
-    samples = rng.integers(len(known), size=(_RESAMPLES, len(known)))
+    samples = rng.integers(len(pairs), size=(_RESAMPLES, len(pairs)))
     lines = []
     for name, measure in MEASURES.items():
-        values = np.array([measure(change) for change, _ in known])
+        values = np.array([measure(change) for change, _ in pairs])
         threshold = values[np.isfinite(values)].mean()
         values = np.nan_to_num(values, posinf=np.finfo(np.float64).max)
         statistics: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
@@ -410,13 +411,13 @@ def agreement(
                 "accuracy": lambda x, gold: np.mean((x > threshold) == gold),  # noqa: B023
                 "AUC": lambda x, gold: (1 + np.sign(x[gold == 1, None] - x[gold == 0]).mean()) / 2,
             }
-        # Without samples of equal values or scores, which have no correlation.
-        usable = [own for own in samples if np.ptp(values[own]) > 0 and np.ptp(scores[own]) > 0]
+        # Equal values or scores have no correlation.
+        usable = [rows for rows in samples if np.ptp(values[rows]) > 0 and np.ptp(scores[rows]) > 0]
         for title, statistic in statistics.items():
             value, low, high = np.nan, np.nan, np.nan
             if np.ptp(values) > 0:
                 value = float(statistic(values, scores))
-                resampled = [statistic(values[own], scores[own]) for own in usable]
+                resampled = [statistic(values[rows], scores[rows]) for rows in usable]
                 low, high = map(float, np.percentile(resampled, [2.5, 97.5]))
-            lines.append(Agreement(name, title, value, low, high, len(known)))
+            lines.append(Agreement(name, title, value, low, high, len(pairs)))
     return lines

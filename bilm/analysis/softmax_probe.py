@@ -24,11 +24,11 @@ _ROWS_AT_ONCE = 4096
 
 
 class SoftmaxProbe:
-    """A softmax without a hidden layer, fitted from the beginning for each set of labels.
+    """A softmax without a hidden layer; each `fit` starts from the initial weights.
 
-    Each dimension is standardised over the rows that are fitted. A row has the shape (dim,), or
-    (layers, dim): then the mix is learned as well, weights softmax(W) over the layers, and gamma.
-    Few rows are seen more often, for `min_steps`, because the mix needs many steps.
+    Each dimension is standardised over the training rows. A row has the shape (dim,), or (layers,
+    dim) to learn the mix as well: weights softmax(W) over the layers, and gamma. Small training
+    texts get more epochs, up to `min_steps`, because the mix needs many steps.
     """
 
     def __init__(self, shape: tuple[int, ...], n_labels: int, min_steps: int = 1000) -> None:
@@ -40,8 +40,8 @@ class SoftmaxProbe:
         self._trained = [variable for layer in layers for variable in layer.trainable_variables]
         self._optimizer = keras.optimizers.Adam(_LEARNING_RATE)
         self._optimizer.build(self._trained)
-        kept = [*self._trained, *self._optimizer.variables]
-        self._initial = [(variable, variable.numpy()) for variable in kept]
+        variables = [*self._trained, *self._optimizer.variables]
+        self._initial = [(variable, variable.numpy()) for variable in variables]
         self._moments = tf.Variable(tf.zeros((2, *shape)), trainable=False)
         # Traced once, for any number of rows.
         rows = tf.TensorSpec((None, *shape), tf.float32)
@@ -64,13 +64,13 @@ class SoftmaxProbe:
         order = np.concatenate([rng.permutation(n) for _ in range(-(-size * total // n))])
         for step in range(0, total, _STEPS_AT_ONCE):
             stop = min(step + _STEPS_AT_ONCE, total)
-            chosen = order[step * size : stop * size].reshape(-1, size)
+            batches = order[step * size : stop * size].reshape(-1, size)
             # A cosine from the highest learning rate to zero.
             rate = _LEARNING_RATE * 0.5 * (1 + np.cos(np.pi * step / total))
             self._optimizer.learning_rate = float(rate)
             self._steps(
-                tf.constant(vectors[rows[chosen]]),
-                tf.constant(labels[chosen], tf.int32),
+                tf.constant(vectors[rows[batches]]),
+                tf.constant(labels[batches], tf.int32),
                 tf.constant(0.5 / n, tf.float32),
             )
 

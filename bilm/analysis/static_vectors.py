@@ -54,8 +54,8 @@ class StaticVectors:
 
     def index(self, word: str) -> int | None:
         """The index of a word, or of its lower case; None if neither has a vector."""
-        found = self._indices.get(word)
-        return self._indices.get(word.lower()) if found is None else found
+        index = self._indices.get(word)
+        return self._indices.get(word.lower()) if index is None else index
 
     def vector(self, word: str) -> np.ndarray | None:
         """The vector of a word, float32 (dim,), or None."""
@@ -64,8 +64,7 @@ class StaticVectors:
 
     def table(self, words: Sequence[str]) -> np.ndarray:
         """The vectors of words: float32 (words, dim), zeros for missing words."""
-        found = [self.index(word) for word in words]
-        indices = np.array([-1 if index is None else index for index in found], np.int64)
+        indices = np.array([-1 if k is None else k for k in map(self.index, words)], np.int64)
         table = self.vectors[indices]
         table[indices < 0] = 0
         return table
@@ -85,8 +84,8 @@ class StaticVectors:
             if word not in self:
                 raise InputError(f"{word!r} has no static vector.")
         indices = ([*map(self.index, words)] for words in (positive, negative))
-        found = self.keyed_vectors.most_similar(*indices, topn=n)
-        return [(float(cosine), word) for word, cosine in found]
+        pairs = self.keyed_vectors.most_similar(*indices, topn=n)
+        return [(float(cosine), word) for word, cosine in pairs]
 
     @cached_property
     def keyed_vectors(self) -> Any:
@@ -126,14 +125,14 @@ class StaticVectors:
         files, are skipped with a warning.
         """
         path = require_file(path, "file of static vectors")
-        wanted = None if keep is None else {*keep, *map(str.lower, keep)}
+        words = None if keep is None else {*keep, *map(str.lower, keep)}
         rows: dict[str, np.ndarray] = {}
-        read = _read_binary if path.endswith(_BINARY) else _read_text
+        reader = _read_binary if path.endswith(_BINARY) else _read_text
         n_cut = 0
-        for word, vector in read(path, max_words):
+        for word, vector in reader(path, max_words):
             if not _is_utf8(word):
                 n_cut += 1
-            elif wanted is None or word in wanted:
+            elif words is None or word in words:
                 rows.setdefault(word, vector)
         if n_cut:
             warn_once(f"{path}: {n_cut:,} words are not UTF-8 and skipped.")
@@ -150,12 +149,12 @@ class StaticVectors:
 def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
     keyed = import_extra("gensim.models", "Reading binary static vectors").KeyedVectors
     try:
-        found = keyed.load_word2vec_format(
+        vectors = keyed.load_word2vec_format(
             path, binary=True, limit=max_words, unicode_errors="surrogateescape"
         )
     except (ValueError, EOFError) as error:
         raise InputError(f"{path}: must be word2vec's text or binary form: {error}.") from error
-    yield from zip(found.index_to_key, found.vectors, strict=True)
+    yield from zip(vectors.index_to_key, vectors.vectors, strict=True)
 
 
 def _is_utf8(word: str) -> bool:
@@ -237,7 +236,7 @@ def train_word2vec(
 
 @dataclass
 class _Restarted:
-    """Sentences that gensim reads several times."""
+    """Sentences that gensim can read several times."""
 
     read: Callable[[], Iterable[Sentence]]
 
@@ -267,9 +266,9 @@ def mean_vectors(
             if token in sums:
                 sums[token] += vector
                 counts[token] += 1
-    seen = [word for word in words if counts[word]]
-    means = np.array([sums[word] / counts[word] for word in seen], np.float32)
-    return StaticVectors(seen, means)
+    present = [word for word in words if counts[word]]
+    means = np.array([sums[word] / counts[word] for word in present], np.float32)
+    return StaticVectors(present, means)
 
 
 class AnalogyScore(NamedTuple):

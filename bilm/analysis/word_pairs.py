@@ -42,17 +42,17 @@ class LayerResult(NamedTuple):
 
 
 def pairs_of_queries(queries: Sequence[str]) -> Sample:
-    """Every two of some sentences such as "they [play] cards"; see `parse_target`."""
+    """All pairs of sentences such as "they [play] cards"; see `parse_target`."""
     parsed = [parse_target(query)[:2] for query in queries]
-    return _sample([found for pair in itertools.combinations(parsed, 2) for found in pair])
+    return _sample([word for pair in itertools.combinations(parsed, 2) for word in pair])
 
 
 def read_word_pairs(path: PathLike) -> Sample:
-    """Read pairs in WiC's form: word, part of speech, positions, and two sentences, by tabs.
+    """Read pairs in WiC's form: word, part of speech, positions, two sentences; tabs between them.
 
     Positions are 0-based, as in 2-5 for the two sentences; tokens are separated by spaces. The
-    tokens there must look like forms of the word: the two begin alike in at least half of the
-    sentences, and no token is unlike a word with which the token before it begins alike.
+    tokens at the positions must look like forms of the word: at least half of them begin like it,
+    and where one does not, the token before it does not either (positions would be 1-based).
     """
     words: list[tuple[tuple[str, ...], int]] = []
     n_unlike = 0
@@ -69,7 +69,7 @@ def read_word_pairs(path: PathLike) -> Sample:
         if not is_right:
             raise InputError(
                 f"{path}, line {number}: must be a word, its part of speech, positions such as "
-                "2-5, and two sentences with tokens there, separated by tabs."
+                "2-5, and two sentences with tokens at these positions, separated by tabs."
             )
         for tokens, k in pair:
             if not _begin_alike(word, tokens[k]):
@@ -84,15 +84,15 @@ def read_word_pairs(path: PathLike) -> Sample:
         raise InputError(f"{path}: there must be at least one pair.")
     if n_unlike > len(words) / 2:
         raise InputError(
-            f"{path}: positions must be those of the word in the first column, got "
-            f"{n_unlike:,} of {len(words):,} tokens that begin unlike it."
+            f"{path}: tokens at the positions must begin like the word in the first column, got "
+            f"{n_unlike:,} of {len(words):,} that do not."
         )
     return _sample(words)
 
 
 def _begin_alike(word: str, token: str) -> bool:
-    """Whether a token may be a form of a word: their first two letters, or first characters of
-    which one is not of the Latin alphabet, are the same."""
+    """Whether a token may be a form of a word: their first two characters are the same, or the
+    first one if either is not ASCII."""
     word, token = word.strip().lower(), token.lower()
     n = 2 if word.isascii() and token.isascii() else 1
     return word[:n] == token[:n]
@@ -138,14 +138,14 @@ def cosines(
 
     A static cosine is nan for words without a vector.
     """
-    found = Occurrences.encoded(elmo, pairs, progress=progress)
-    result = {f"layer {k}": _cosines(found.layer(k)) for k in range(elmo.n_layers)}
-    result["average"] = _cosines(found.layer("average"))
+    occurrences = Occurrences.encoded(elmo, pairs, progress=progress)
+    by_layer = {f"layer {k}": _cosines(occurrences.layer(k)) for k in range(elmo.n_layers)}
+    by_layer["average"] = _cosines(occurrences.layer("average"))
     if static is not None:
         vectors = static.table([pairs.word(k) for k in range(len(pairs))])
         vectors[~vectors.any(axis=1)] = np.nan
-        result["static"] = _cosines(vectors)
-    return result
+        by_layer["static"] = _cosines(vectors)
+    return by_layer
 
 
 def _cosines(vectors: np.ndarray) -> np.ndarray:
@@ -155,9 +155,11 @@ def _cosines(vectors: np.ndarray) -> np.ndarray:
 
 
 def best_threshold(values: np.ndarray, answers: np.ndarray) -> float:
-    """The threshold that separates the answers 1 (above) and 0 best: a number between two
-    neighbouring cosines, or just beyond the lowest or highest. Pairs without a cosine (nan) are
-    skipped."""
+    """The threshold that best separates the answers 1 (above) and 0.
+
+    It lies between two neighbouring cosines, or just beyond the lowest or highest. Pairs without a
+    cosine (nan) are skipped.
+    """
     has_cosine = np.isfinite(values)
     values, answers = values[has_cosine], answers[has_cosine]
     if not len(values):
@@ -176,15 +178,15 @@ def agreement_with_gold(
 ) -> list[LayerResult]:
     """How well the cosines of each layer, from `cosines`, agree with gold answers.
 
-    `thresholds` has one for each layer, such as the `best_threshold` of training pairs. None
-    takes, for each half of the pairs (even and odd numbers), the best threshold of the other half;
-    the reported threshold is the best one for all pairs.
+    `thresholds` are by layer, such as the `best_threshold` of training pairs. None takes, for each
+    half of the pairs (even and odd numbers), the best threshold of the other half; the reported
+    threshold is the best one for all pairs.
     """
     stats = import_extra("scipy.stats", "Comparing with gold answers")
     results = []
     for name, values in cosines_by_layer.items():
-        known = np.isfinite(values)
-        values, answers = values[known], gold[known]
+        has_cosine = np.isfinite(values)
+        values, answers = values[has_cosine], gold[has_cosine]
         if len(values) < 4:
             raise InputError(f"{name}: at least 4 pairs must have a cosine, got {len(values)}.")
         accuracy = threshold = None
@@ -193,8 +195,8 @@ def agreement_with_gold(
             if thresholds is None:
                 threshold = best_threshold(values, answers)
                 bounds = np.empty(len(values))
-                for own, other in itertools.permutations((slice(0, None, 2), slice(1, None, 2))):
-                    bounds[own] = best_threshold(values[other], answers[other])
+                for half, other in itertools.permutations((slice(0, None, 2), slice(1, None, 2))):
+                    bounds[half] = best_threshold(values[other], answers[other])
             else:
                 threshold = thresholds[name]
                 bounds = np.full(len(values), threshold)

@@ -40,20 +40,20 @@ Blocks = Sequence[tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class SenseSettings:
-    """How the sense of a use is found.
+    """How to find the sense of a use.
 
     Attributes:
-        method: "use": the sense of the nearest training use; "votes": the sense with most votes
+        method: "use": the sense of the nearest training use; "votes": the sense with the most votes
             among the nearest uses, weighted by cosine; "mean": the sense whose mean vector is
             nearest, as in the paper; "prior": the highest log(n_s + 1) + kappa cos(v, mean_s), for
             a sense s with n_s training uses; kappa 0 is the most frequent sense.
         centre: subtract the mean of "all" training uses, of the same "word"'s uses, or nothing
             (None).
-        unseen: a word without training uses is treated as the training word whose layer 0, which
-            sees its spelling only, is nearest ("similar"), or gets no sense (None).
-        shrinkage: for "mean" and "prior": the mean of a sense is over its n_s uses, plus this
-            many uses placed at the mean of the word.
-        kappa, neighbours: of "prior" and "votes"; None chooses the best of `KAPPAS` or
+        unseen: "similar" treats a word without training uses as the training word nearest in
+            layer 0, which sees only the spelling; None gives it no sense.
+        shrinkage: for "mean" and "prior": number of uses at the mean of the word that are added to
+            the n_s uses of each sense.
+        kappa, neighbours: for "prior" and "votes"; None chooses the best of `KAPPAS` or
             `NEIGHBOURS` by cross-validation on the training uses.
     """
 
@@ -84,12 +84,12 @@ class SenseRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SenseResult:
-    """Senses that were found for n test uses."""
+    """The predicted senses of n test uses."""
 
-    senses: list[str | None]  # None for none
+    senses: list[str | None]  # None: no sense
     gold: Sequence[str] | None  # the correct senses; None without labels
     seen: np.ndarray  # bool (n,): the word occurs in training
-    ambiguous: np.ndarray  # bool (n,): it has several senses there
+    ambiguous: np.ndarray  # bool (n,): the word has several senses in training
     parameter: float | None = None  # kappa or the number of neighbours that was used
 
     @property
@@ -121,8 +121,8 @@ class SenseResult:
 
     def _by(self, names: Sequence[str]) -> dict[str, float]:
         """The accuracy for each name of the uses."""
-        right, own = self.right, indices_by_name(names)
-        return {name: float(right[own[name]].mean()) for name in sorted(own)}
+        right, rows = self.right, indices_by_name(names)
+        return {name: float(right[rows[name]].mean()) for name in sorted(rows)}
 
 
 def nearest_sense(
@@ -140,7 +140,7 @@ def nearest_sense(
     Args:
         train: uses with senses as labels.
         test: uses with vectors of the same model; labels are needed only for the accuracy.
-        words: words of both, such as lemmas; None takes the tokens in lower case.
+        words: the words of both lists of uses, such as lemmas; None takes the tokens in lower case.
 
     Raises:
         InputError: the training uses have no labels, or the arguments differ in size or shape.
@@ -187,20 +187,20 @@ def sense_table(
     has_context = bool(train.about.get("context") and test.about.get("context"))
     n_layers = train.n_layers - has_context
     layers = [(train.layer(k), test.layer(k)) for k in range(train.n_layers)]
-    found: dict[str, Blocks] = {}
+    by_name: dict[str, Blocks] = {}
     if static is not None:
         for name, window in (("static", 0), ("static context", WINDOW)):
-            both = (with_static(uses, static, window).layer(0) for uses in (train, test))
-            found[name] = [(next(both), next(both))]
-    found |= {f"layer {k}": [layers[k]] for k in range(n_layers)}
+            sides = [with_static(uses, static, window).layer(0) for uses in (train, test)]
+            by_name[name] = [(sides[0], sides[1])]
+    by_name |= {f"layer {k}": [layers[k]] for k in range(n_layers)}
     if n_layers > 2:
-        found["layers"] = layers[1:n_layers]
+        by_name["layers"] = layers[1:n_layers]
     if static is not None:
-        found["layers, static context"] = [*layers[1:n_layers], *found["static context"]]
+        by_name["layers, static context"] = [*layers[1:n_layers], *by_name["static context"]]
     if has_context:
-        found["context"] = layers[-1:]
+        by_name["context"] = layers[-1:]
     first = first_sense(train, test, unseen=settings.unseen, words=words)
-    rows = [finder.senses(blocks).row(name, kinds) for name, blocks in found.items()]
+    rows = [finder.senses(blocks).row(name, kinds) for name, blocks in by_name.items()]
     return [first.row("first sense", kinds), *rows]
 
 
@@ -210,9 +210,9 @@ def as_cells(rows: Sequence[SenseRow]) -> list[list[str]]:
     for row in rows:
         accuracies = [row.accuracy, row.ambiguous_accuracy, row.macro_accuracy]
         accuracies += row.by_kind.values()
-        shown = ["-" if value is None else f"{100 * value:.1f}" for value in accuracies]
+        percentages = ["-" if value is None else f"{100 * value:.1f}" for value in accuracies]
         parameter = "-" if row.parameter is None else f"{row.parameter:g}"
-        cells.append([row.representation, *shown, parameter])
+        cells.append([row.representation, *percentages, parameter])
     has_parameter = any(row.parameter is not None for row in rows)
     return cells if has_parameter else [row[:-1] for row in cells]
 
@@ -232,8 +232,8 @@ def with_static(
     for k, row in enumerate(vectors):
         left, right = occurrences.sides(k, window)
         around = [occurrences.word(k)] if window == 0 else [*left, *right]
-        if found := [index for index in map(static.index, around) if index is not None]:
-            row[0] = static.vectors[found].mean(axis=0)
+        if indices := [index for index in map(static.index, around) if index is not None]:
+            row[0] = static.vectors[indices].mean(axis=0)
     return replace(occurrences, vectors=vectors, about={})
 
 
@@ -255,7 +255,7 @@ class _SenseFinder:
         self._settings, self._gold = how, test.labels
         self._labels = np.array(train.labels, object)
         self._train = indices_by_name(train_words)
-        n_senses = {word: len(set(self._labels[own])) for word, own in self._train.items()}
+        n_senses = {word: len(set(self._labels[uses])) for word, uses in self._train.items()}
         self._seen = np.array([word in n_senses for word in test_words], bool)
         self._ambiguous = np.array([n_senses.get(word, 0) > 1 for word in test_words], bool)
         if how.unseen == "similar" and not self._seen.all():
@@ -265,10 +265,10 @@ class _SenseFinder:
     def _replace_unseen(self, words: list[str], train: np.ndarray, test: np.ndarray) -> None:
         """Replace each word without training uses by the training word nearest in layer 0."""
         names = list(self._train)
-        means = np.stack([train[own].mean(axis=0) for own in self._train.values()])
+        means = np.stack([train[uses].mean(axis=0) for uses in self._train.values()])
         centre, unseen = means.mean(axis=0), np.flatnonzero(~self._seen)
-        found = unit(test[unseen] - centre) @ unit(means - centre).T
-        for row, best in zip(unseen, found.argmax(axis=1), strict=True):
+        cosines = unit(test[unseen] - centre) @ unit(means - centre).T
+        for row, best in zip(unseen, cosines.argmax(axis=1), strict=True):
             words[row] = names[best]
 
     def senses(self, blocks: Blocks) -> SenseResult:
@@ -280,76 +280,81 @@ class _SenseFinder:
         senses = np.full(len(self._seen), None)
         for word, rows in self._test.items():
             if word in self._train:
-                own = self._train[word]
-                names, ranks = _ranked(self._labels[own])
-                compared = [(train[own], test[rows]) for train, test in blocks]
-                senses[rows] = names[_best(_scores(compared, ranks, how, grid))[0]]
+                uses = self._train[word]
+                names, ranks = _ranked(self._labels[uses])
+                word_blocks = [(train[uses], test[rows]) for train, test in blocks]
+                senses[rows] = names[_best(_scores(word_blocks, ranks, how, grid))[0]]
         parameter = grid[0] if how.method in ("prior", "votes") else None
         return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, parameter)
 
     def _grid(self, blocks: Blocks) -> Sequence[float]:
-        """Kappa or the number of neighbours: as given, or the best on folds of the training."""
+        """The values of kappa or `neighbours`: the setting, or the best by cross-validation."""
         how = self._settings
-        given = {"use": 1, "votes": how.neighbours, "mean": 0, "prior": how.kappa}[how.method]
-        if given is not None:
-            return (given,)
+        parameter = {"use": 1, "votes": how.neighbours, "mean": 0, "prior": how.kappa}[how.method]
+        if parameter is not None:
+            return (parameter,)
         grid: Sequence[float] = KAPPAS if how.method == "prior" else NEIGHBOURS
         # Contiguous parts of the training text, so that documents are rarely divided.
         folds = np.arange(len(self._labels)) * _FOLDS // len(self._labels)
         right = np.zeros(len(grid))
-        for own, fold in itertools.product(self._train.values(), range(_FOLDS)):
-            asked, known = own[folds[own] == fold], own[folds[own] != fold]
-            names, ranks = _ranked(self._labels[known])
-            if len(asked) and len(names) > 1:
-                compared = [(train[known], train[asked]) for train, _ in blocks]
-                best = _best(_scores(compared, ranks, how, grid))
-                right += (names[best] == self._labels[asked]).sum(axis=1)
+        for uses, fold in itertools.product(self._train.values(), range(_FOLDS)):
+            heldout, rest = uses[folds[uses] == fold], uses[folds[uses] != fold]
+            names, ranks = _ranked(self._labels[rest])
+            if len(heldout) and len(names) > 1:
+                fold_blocks = [(train[rest], train[heldout]) for train, _ in blocks]
+                best = _best(_scores(fold_blocks, ranks, how, grid))
+                right += (names[best] == self._labels[heldout]).sum(axis=1)
         return (grid[int(np.argmax(right))],)
 
 
 def _joined(blocks: Blocks, centred: bool) -> tuple[np.ndarray, np.ndarray]:
-    """One block whose products are mean cosines of the blocks, less the mean of the first side."""
+    """One block whose dot products are mean cosines over the blocks.
+
+    `centred` subtracts the mean of the training uses.
+    """
     sides = []
     for pair in blocks:
         mean = pair[0].mean(axis=0) if centred else 0
         sides.append([unit(uses - mean) / len(blocks) ** 0.5 for uses in pair])
-    known, asked = (np.concatenate(side, axis=1) for side in zip(*sides, strict=True))
-    return known, asked
+    train, test = (np.concatenate(side, axis=1) for side in zip(*sides, strict=True))
+    return train, test
 
 
 def _scores(
     blocks: Blocks, ranks: np.ndarray, how: SenseSettings, grid: Sequence[float]
 ) -> np.ndarray:
-    """Compare uses with the training uses of their word, whose senses have these ranks: a score
-    for each parameter of the grid, asked use and sense (parameters, m, senses)."""
-    known, asked = _joined(blocks, how.centre == "word")
+    """The score of each parameter, test use and sense (parameters, m, senses) for one word.
+
+    `ranks` has the rank of each training use's sense; see `_ranked`.
+    """
+    train, test = _joined(blocks, how.centre == "word")
     counts = np.bincount(ranks)
     if how.method in ("mean", "prior"):
-        sums = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
-        means = unit(sums + how.shrinkage * known.mean(axis=0))
-        cosines = (unit(asked) @ means.T)[np.newaxis]
+        sums = np.eye(len(counts))[ranks].T @ train  # (senses, dim)
+        means = unit(sums + how.shrinkage * train.mean(axis=0))
+        cosines = (unit(test) @ means.T)[np.newaxis]
         kappas = np.reshape(grid, (-1, 1, 1))
         return cosines if how.method == "mean" else np.log(counts + 1) + kappas * cosines
-    cosines = asked @ known.T  # (m, n)
-    # Among equally near uses, those of frequent senses come first.
+    cosines = test @ train.T  # (m, n)
+    # Equally near uses are ordered by the frequency of their senses.
     by_rank = np.argsort(ranks, kind="stable")
     order = np.argsort(-np.round(cosines[:, by_rank] / _EQUAL), axis=1, kind="stable")
     nearest = by_rank[order[:, : int(max(grid))]]
     votes = np.maximum(np.take_along_axis(cosines, nearest, axis=1), _SMALLEST_VOTE)
-    scores = np.zeros((len(grid), len(asked), len(counts)))
-    for own, k in zip(scores, map(int, grid), strict=True):
-        np.add.at(own, (np.arange(len(asked))[:, None], ranks[nearest[:, :k]]), votes[:, :k])
+    scores = np.zeros((len(grid), len(test), len(counts)))
+    for sums, k in zip(scores, map(int, grid), strict=True):
+        np.add.at(sums, (np.arange(len(test))[:, None], ranks[nearest[:, :k]]), votes[:, :k])
     return scores
 
 
 def _best(scores: np.ndarray) -> np.ndarray:
-    """The rank of the sense with the highest score; of the most frequent one among equals."""
+    """The rank of the sense with the highest score; ties go to the more frequent sense."""
     best = scores.max(axis=-1, keepdims=True)
     return np.argmax(scores >= best - _EQUAL, axis=-1)
 
 
 def _ranked(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The senses by descending frequency, earlier ones first among equals; each label's rank."""
+    """The senses by descending frequency, ties in order of occurrence, and each label's rank."""
     names = [sense for sense, _ in Counter(labels).most_common()]
     ranks = {sense: rank for rank, sense in enumerate(names)}
     return np.array(names, object), np.array([ranks[label] for label in labels], np.int64)
