@@ -20,7 +20,7 @@ import pytest
 import bilm
 from bilm.core.errors import InputError
 from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabulary
-from bilm.data.text_ranges import cut, read_span
+from bilm.data.counting import cut, read_span
 from bilm.files.reading import find_all_files
 
 # Separators of every length in UTF-8; splitting bytes does not recognise the last three.

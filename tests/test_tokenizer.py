@@ -264,7 +264,7 @@ def joined(sentences):
     return [" ".join(tokens) for tokens in sentences]
 
 
-def test_what_lines_are_is_found_out():
+def test_line_kind_is_detected():
     wrapped = joined(tokenize(WRAPPED, "en"))
     assert wrapped == [
         "Mr . Hale left at 6.30 in the morning .",
@@ -279,7 +279,7 @@ def test_what_lines_are_is_found_out():
     assert joined(tokenize("\n".join(sentences), "en")) == sentences
 
 
-def test_what_lines_are_can_be_said():
+def test_line_kind_can_be_set():
     text = "One. Two\nthree. Four"
     assert joined(tokenize(text, "en", lines="sentence")) == ["One . Two", "three . Four"]
     assert joined(tokenize(text, "en", lines="paragraph")) == ["One .", "Two", "three .", "Four"]

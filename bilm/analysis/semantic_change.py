@@ -30,7 +30,7 @@ from bilm.analysis.occurrences import (
 )
 from bilm.core.errors import InputError, require_at_least
 from bilm.extras import import_extra
-from bilm.files.hdf5 import open_hdf5, own_dataset
+from bilm.files.hdf5 import internal_dataset, open_hdf5
 from bilm.files.identity import FACTS
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
@@ -172,7 +172,7 @@ def _line_vectors(path: PathLike, lines: Iterable[int]) -> Iterator[np.ndarray]:
     with open_hdf5(path, "file of vectors") as file:
         for line in lines:
             try:
-                yield np.asarray(own_dataset(file, str(line))[()])
+                yield np.asarray(internal_dataset(file, str(line))[()])
             except KeyError:
                 raise InputError(
                     f"{path}: must have vectors of line {line + 1} of the text, under the 0-based "

@@ -1,8 +1,7 @@
 """Batches: how sentences are read and fill rows, as in the original program.
 
-A row takes complete sentences from the source and is cut after `num_steps` inputs; the rest of its
-last sentence starts the same row of the next batch. The first row is filled before the second row
-takes a sentence, and so on.
+A row is filled with complete sentences and cut after `num_steps` inputs; the rest of its last
+sentence starts the same row of the next batch. Rows are filled one after the other.
 """
 
 from __future__ import annotations
@@ -80,8 +79,8 @@ class Batch(Mapping[str, "np.ndarray | None"]):
         return None if self.characters is None else self.characters.astype(np.int32)[stream.words]
 
 
-class Held(NamedTuple):
-    """The sentence a row is in the middle of: `offset` inputs have been read."""
+class Unfinished(NamedTuple):
+    """Where a row stopped: in a sentence, after `offset` inputs."""
 
     sentence: int
     offset: int
@@ -98,8 +97,8 @@ class SentenceReader(Iterator[SentenceIds]):
         self.source = source
         self.reverse = reverse
         self.text = IndexedText.from_ids([], source.max_word_length)
-        self.drawn = 0  # sentences that have been drawn, which is also the next one
-        self.rows: list[Held | None] = []  # what each row of the next batch continues, or None
+        self.drawn = 0  # number of sentences drawn, the index of the next one
+        self.rows: list[Unfinished | None] = []  # where each row stopped; None: at a sentence's end
         self._shard = -1  # number of the shard in `text`
         self._origins: list[tuple[int, int]] = []  # shard and number of earlier shards' sentences
         self._beginning: IteratorState | None = None
@@ -129,7 +128,7 @@ class SentenceReader(Iterator[SentenceIds]):
                         "The corpus must not change before a resume: it lacks a saved position."
                     ) from None
 
-    def fill(self, num_steps: int) -> tuple[np.ndarray, list[Held | None], int]:
+    def fill(self, num_steps: int) -> tuple[np.ndarray, list[Unfinished | None], int]:
         """Fill the rows of a batch, as far as the sentences in memory suffice.
 
         Returns:
@@ -139,20 +138,20 @@ class SentenceReader(Iterator[SentenceIds]):
         """
         n_inputs, drawn = self.text.n_inputs.data, self.drawn
         segments: list[tuple[int, ...]] = []
-        after: list[Held | None] = []
-        for row, held in enumerate(self.rows):
+        after: list[Unfinished | None] = []
+        for row, current in enumerate(self.rows):
             column = 0
-            while column < num_steps and (held is not None or drawn < len(n_inputs)):
-                if held is None:
-                    held = Held(drawn, 0)
+            while column < num_steps and (current is not None or drawn < len(n_inputs)):
+                if current is None:
+                    current = Unfinished(drawn, 0)
                     drawn += 1
-                sentence, offset = held
-                left = n_inputs[sentence] - offset
-                length = min(left, num_steps - column)
+                sentence, offset = current
+                n_remaining = n_inputs[sentence] - offset
+                length = min(n_remaining, num_steps - column)
                 segments.append((row, column, sentence, offset, length))
                 column += length
-                held = Held(sentence, offset + length) if left > length else None
-            after.append(held)
+                current = Unfinished(sentence, offset + length) if n_remaining > length else None
+            after.append(current)
         return np.array(segments, np.int64).reshape(-1, 5), after, drawn
 
     def load_more(self) -> bool:
@@ -176,19 +175,19 @@ class SentenceReader(Iterator[SentenceIds]):
         return self._shard, number - len(self._origins)
 
     def _load(self, shard: int, unread: Sequence[int] = ()) -> bool:
-        """Load a shard into `text`, after the unfinished and these unread sentences."""
+        """Load a shard into `text`, after the unfinished and the unread sentences."""
         if not self.source.has(shard):
             return False
         numbers = [*(row.sentence for row in self.rows if row), *unread]
         contents = list(map(self.text.content, numbers))
         self._origins = list(map(self._origin, numbers))
-        del self.text  # so that only one text is in memory
+        del self.text  # only one text is in memory
         self.text = self.source.read(shard, contents)
         if isinstance(self.source, Corpus):
-            self._digests = self.source.compared(shard, self._digests)
+            self._digests = self.source.add_digest(shard, self._digests)
         self._shard, self.drawn = shard, len(numbers) - len(unread)
-        renumbered = itertools.count()
-        self.rows = [row and row._replace(sentence=next(renumbered)) for row in self.rows]
+        new_numbers = itertools.count()
+        self.rows = [row and row._replace(sentence=next(new_numbers)) for row in self.rows]
         return True
 
     def _go_to(self, state: IteratorState) -> None:
@@ -199,10 +198,10 @@ class SentenceReader(Iterator[SentenceIds]):
                 raise IndexError(shard)
             for number, row in enumerate(state.rows):
                 if row and row.shard == shard:
-                    held = Held(len(self._origins) + row.sentence, row.offset)
-                    if held.offset >= self.text.n_inputs[held.sentence]:
-                        raise IndexError(held.offset)
-                    self.rows[number] = held
+                    current = Unfinished(len(self._origins) + row.sentence, row.offset)
+                    if current.offset >= self.text.n_inputs[current.sentence]:
+                        raise IndexError(current.offset)
+                    self.rows[number] = current
         self.drawn = len(self._origins) + state.sentence
         if self.drawn > len(self.text):
             raise IndexError(state.sentence)
@@ -223,7 +222,7 @@ def _get_batch(
     Args:
         generator: sentences from `get_sentence` of a data set: (ids, char_ids) with `<S>` and
             `</S>`, integers (n,) and (n, max_word_length); `char_ids` may be None for word input.
-            Slightly more is read than a batch needs.
+            May be read slightly ahead.
         batch_size, num_steps: rows of a batch, and inputs of a row.
         max_word_length: characters per word; None for word input.
         bidirectional: add a second stream, which reads each sentence in reverse.
@@ -247,7 +246,7 @@ def _get_batch(
     while True:
         segments, rows, drawn = reader.fill(num_steps)
         is_full = segments[:, -1].sum() == batch_size * num_steps
-        # A batch needs all its sentences in one text: after loading more it is filled again.
+        # All sentences of a batch must be in one text: fill again after loading more.
         if not is_full and reader.load_more():
             continue
         if not len(segments) or not (is_full or incomplete):
@@ -260,8 +259,8 @@ def _get_batch(
 def make_batch(
     text: IndexedText, segments: np.ndarray, shape: tuple[int, int], reverses: Sequence[bool]
 ) -> Batch:
-    """The batch (B, T) of segments from `SentenceReader.fill`; `reverses` says for each stream
-    whether it reads backwards."""
+    """The batch (B, T) of segments from `SentenceReader.fill`; `reverses`: whether
+    each stream reads backwards."""
     row, column, sentence, offset, length = segments.T
     # For all N inputs, segment after segment: the number within the segment, and the index in the
     # flattened (B, T) arrays; both (N,).
@@ -276,7 +275,7 @@ def make_batch(
         inputs.append(text.words[positions])
         targets.append(text.words[positions + step])
 
-    def laid_out(values: np.ndarray) -> np.ndarray:
+    def lay_out(values: np.ndarray) -> np.ndarray:
         result = np.zeros(shape, values.dtype)
         result.reshape(-1)[where] = values
         return result
@@ -287,10 +286,10 @@ def make_batch(
         distinct, numbering = _number_distinct(np.concatenate(inputs), len(text.vocabulary_ids))
         characters, numbers = text.characters[distinct], np.split(numbering, len(reverses))
     streams = (
-        Stream(laid_out(token_ids), laid_out(words), laid_out(text.vocabulary_ids[next_words]))
+        Stream(lay_out(token_ids), lay_out(words), lay_out(text.vocabulary_ids[next_words]))
         for token_ids, words, next_words in zip(ids, numbers, targets, strict=True)
     )
-    mask = laid_out(np.ones(len(where), np.bool_))
+    mask = lay_out(np.ones(len(where), np.bool_))
     return Batch(tuple(streams), characters, mask)
 
 
@@ -337,7 +336,7 @@ def _cut(
 
 def _number_distinct(rows: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of a table in the order of their first occurrence, (distinct,), and the index in them of
-    each entry of `rows`, (n,) int32. So batches do not depend on the order of the table."""
+    each entry of `rows`, (n,) int32. Batches thus do not depend on the order of the table."""
     positions = np.arange(len(rows))
     first = np.empty(n_rows, np.int64)
     first[rows[::-1]] = positions[::-1]  # NumPy keeps the last of repeated assignments

@@ -82,10 +82,10 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
             `</S>`; 0 past a sentence's end.
     """
     require(SENTENCES, sentences=sentences)
-    listed = [as_tokens(s, f"sentence {n}", split=False) for n, s in enumerate(sentences)]
+    token_lists = [as_tokens(s, f"sentence {n}", split=False) for n, s in enumerate(sentences)]
     distinct = DistinctWords()
-    tokens = itertools.chain.from_iterable(listed)
+    tokens = itertools.chain.from_iterable(token_lists)
     numbers = np.fromiter(map(distinct.__getitem__, tokens), np.int32)
-    lengths = np.fromiter(map(len, listed), np.int32, len(listed))
+    lengths = np.fromiter(map(len, token_lists), np.int32, len(token_lists))
     width = int(lengths.max(initial=0)) + 2
     return list(distinct), framed(1 + numbers, lengths, width, begin=1, end=2, padding=0)

@@ -41,7 +41,7 @@ class Corpus:
 
     Shards are read one after the other, and shard numbers continue over all epochs: with three
     files, shard 4 is the second shard of the second epoch. The order depends on seed, epoch and
-    shard only, so that any shard can be read again by its number.
+    shard only, so any shard can be read again by its number.
 
     Arguments as for `LMDataset`, whose `test` is called `one_pass` here.
     """
@@ -102,9 +102,9 @@ class Corpus:
         settings = (self.fingerprint, self.seed, self.shuffle, self.one_pass, *self.worker)
         return IteratorState(*settings, batch_size, num_steps, shard=0, sentence=0, rows=())
 
-    def compared(self, shard: int, before: Sequence[str | None]) -> tuple[str | None, ...]:
-        """The digest of each file's text, None if it has not been read, after a shard has been
-        read; the text of its file must be as it was `before`."""
+    def add_digest(self, shard: int, before: Sequence[str | None]) -> tuple[str | None, ...]:
+        """The digests `before` of the files' texts (None: not yet read), with the digest of a shard
+        that has just been read. A digest must not change."""
         path = self._file(shard)
         number, digest = self.files.index(path), self._digests[path]
         digests = [*before] or [None] * len(self.files)
@@ -114,7 +114,7 @@ class Corpus:
         return tuple(digests)
 
     def has(self, shard: int) -> bool:
-        """Whether a shard of this number exists."""
+        """Whether the shard exists."""
         return not self.one_pass or shard < len(self.files)
 
     def read(self, shard: int, before: Sequence[Any] = ()) -> IndexedText:
@@ -138,7 +138,7 @@ class Corpus:
         return map(self._load, self.files)
 
     def _file(self, shard: int) -> str:
-        """The file of a shard: epochs have their own orders if shards are shuffled."""
+        """The file of a shard; if shards are shuffled, each epoch has another order."""
         epoch, ordinal = divmod(shard, len(self.files))
         if self.shuffle and not self.one_pass:
             ordinal = self._generator(epoch, 0).permutation(len(self.files))[ordinal]
@@ -183,13 +183,13 @@ class IndexedText:
     words: np.ndarray  # (positions,) int32, rows of the table, one sentence after the other
     starts: np.ndarray  # (sentences,) int64, the index in `words` of each sentence's `<S>`
     n_inputs: np.ndarray  # (sentences,) int32, inputs in either direction: words + 1
-    distinct: list[str] | None  # the table's words, `<S>` and `</S>` first, if they are known
+    distinct: list[str] | None  # the table's words, `<S>` and `</S>` first; None: unknown
     vocabulary_ids: np.ndarray  # (distinct,) int32, the table's ids; `<UNK>` outside the vocabulary
     characters: np.ndarray | None  # (distinct, max_word_length) uint16, as from `encode_words`
 
     @classmethod
     def from_sentences(cls, sentences: Iterable[Sequence[str]], vocab: Vocabulary) -> IndexedText:
-        """Read sentences, which are non-empty lists of words."""
+        """Create from non-empty lists of words."""
         table = DistinctWords()
         number, bos, eos = table.__getitem__, table[BOS], table[EOS]
         words, inputs = array("i"), array("i")
@@ -200,12 +200,11 @@ class IndexedText:
         max_word_length = getattr(vocab, "max_word_length", None)
         characters = encode_words(distinct, max_word_length) if max_word_length else None
         ids = vocab.word_ids(distinct)
-        return cls(*_placed(words, inputs), distinct, ids, characters)
+        return cls(*_layout(words, inputs), distinct, ids, characters)
 
     @classmethod
     def from_ids(cls, sentences: Sequence[SentenceIds], max_word_length: int | None) -> IndexedText:
-        """Sentences given as ids of their words and, with `max_word_length`, of their
-        characters."""
+        """Create from the ids of words and, with `max_word_length`, of characters."""
         table: dict[bytes, int] = {}  # by the ids of a word and of its characters
         words, inputs = array("i"), array("i")
         for ids, characters in sentences:
@@ -216,7 +215,7 @@ class IndexedText:
         values = np.frombuffer(b"".join(table), np.int32)
         values = values.reshape(len(table), 1 + (max_word_length or 0))
         characters = values[:, 1:].astype(np.uint16) if max_word_length else None
-        return cls(*_placed(words, inputs), None, values[:, 0], characters)
+        return cls(*_layout(words, inputs), None, values[:, 0], characters)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -238,7 +237,7 @@ class IndexedText:
         return self.words[start : start + self.n_inputs[number] + 1]
 
 
-def _placed(
+def _layout(
     words: Sequence[int], inputs: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The attributes `words`, `starts` and `n_inputs`."""
@@ -257,19 +256,19 @@ class IteratorCorpus:
         self.max_word_length = max_word_length
         self._sentences = self._check(sentences)
         self._n_inputs = n_inputs
-        self._taken: list[SentenceIds] = []
+        self._current: list[SentenceIds] = []
 
     def has(self, shard: int) -> bool:
         """Read the sentences of the next shard; False at the end of the iterator."""
-        self._taken, left = [], self._n_inputs
-        while left > 0 and (sentence := next(self._sentences, None)) is not None:
-            self._taken.append(sentence)
-            left -= len(sentence[0]) - 1
-        return bool(self._taken)
+        self._current, n_remaining = [], self._n_inputs
+        while n_remaining > 0 and (sentence := next(self._sentences, None)) is not None:
+            self._current.append(sentence)
+            n_remaining -= len(sentence[0]) - 1
+        return bool(self._current)
 
     def read(self, shard: int, before: Sequence[Any] = ()) -> IndexedText:
         """The sentences `before`, then the sentences of the current shard."""
-        return IndexedText.from_ids([*before, *self._taken], self.max_word_length)
+        return IndexedText.from_ids([*before, *self._current], self.max_word_length)
 
     def read_in_order(self) -> Iterator[IndexedText]:
         """Every shard once."""
@@ -295,7 +294,7 @@ class IteratorCorpus:
 
 
 class RowPosition(NamedTuple):
-    """The sentence that a row is in the middle of: `offset` inputs have been read."""
+    """Where a row stopped: in a sentence, after `offset` inputs."""
 
     shard: int
     sentence: int
@@ -342,16 +341,16 @@ class IteratorState(NamedTuple):
         return self._replace(batch_size=batch_size, num_steps=num_steps, rows=(None,) * batch_size)
 
     def with_worker(self, worker: int, n_workers: int) -> IteratorState:
-        """The state for another number of workers, at the start of the current shard: it is read
-        again, because the workers' shares of it differ."""
+        """The state for another number of workers. The current shard is read again, because the
+        workers' shares of it differ."""
         rows = (None,) * self.batch_size
         return self._replace(worker=worker, n_workers=n_workers, sentence=0, rows=rows, digests=())
 
     def require_like(self, beginning: IteratorState) -> None:
-        """Require the settings of a data set's initial state: others would give other batches."""
-        there, here = (dict(zip(self._fields[:-4], s, strict=False)) for s in (self, beginning))
-        is_other = there.pop("corpus") != here.pop("corpus")
+        """Require the settings of a data set's initial state, without which batches differ."""
+        saved, current = (dict(zip(self._fields[:-4], s, strict=False)) for s in (self, beginning))
+        is_other = saved.pop("corpus") != current.pop("corpus")
         changes = ["the corpus has other files or sizes"] if is_other else []
-        changes += differences(there, here, "there", "now")
+        changes += differences(saved, current, "there", "now")
         if changes:
             raise InputError(f"cannot resume reading the corpus: {'; '.join(changes)}.")

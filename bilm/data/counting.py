@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.core.options import CharCNNOptions
 from bilm.data.encoding import BOS, EOS, UNK, is_cut
 from bilm.data.processes import map_in_order
-from bilm.data.text_ranges import Span, cut, read_span
 from bilm.data.untokenized import warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
-from bilm.files.reading import PathLike, find_all_files, read_text, size_of
+from bilm.files.reading import PLAIN, PathLike, find_all_files, open_text, read_text, size_of
 from bilm.files.writing import Outputs, atomic_write
 from bilm.progress import ShowStage, Stage, quiet
 
@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 _SPECIAL = (BOS, EOS, UNK)
 MAX_CHARACTERS = CharCNNOptions.max_characters_per_token
-"""The default length of a word in bytes, with the marks of its begin and end."""
+"""The default length of a word in bytes, including its begin and end marks."""
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
-_MOST_BYTES = 1 << 24  # that a process counts at once
+_MOST_BYTES = 1 << 24  # per text range
 
 
 def count_words(
@@ -39,11 +39,11 @@ def count_words(
     A million different words take about 0.15 GB in each process.
 
     Args:
-        patterns: one glob or several: plain or compressed. Each file is counted once.
+        patterns: one or several globs of plain or compressed files. Each file is counted once.
         jobs: number of processes. They are spawned, so with more than one, a program must run its
             main code under `if __name__ == "__main__":`.
         progress: called regularly with a `Stage` of the bytes read.
-        least_part: least bytes of text that a process counts at once.
+        least_part: minimum size of a text range, in bytes.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
@@ -53,7 +53,7 @@ def count_words(
     files = find_all_files(patterns)
     total = size_of(files)
     spans = cut(files, max(least_part, min(total // (8 * jobs), _MOST_BYTES)))
-    spans.sort(key=lambda span: span.start - span.stop)  # the largest first, so that none is last
+    spans.sort(key=lambda span: span.start - span.stop)  # large ranges first, to balance the load
     jobs = min(jobs, len(spans))
 
     def show(n_read: int) -> None:
@@ -72,19 +72,19 @@ def write_vocabulary(
 ) -> int:
     """Write a vocabulary file, which appears only when complete.
 
-    The order is `<S>`, `</S>`, `<UNK>`, then by descending count, which the sampled softmax relies
-    on, then by word, so that the file is reproducible.
+    The order is `<S>`, `</S>`, `<UNK>`, then descending count, on which the sampled softmax relies;
+    ties are sorted by word, so that the file is reproducible.
 
     Args:
         counts: occurrences of each word; special tokens among them are not repeated.
-        min_count: least number of occurrences of a word.
-        max_size: most lines of the file, including the three special tokens; None: no limit.
+        min_count: minimum number of occurrences of a word.
+        max_size: maximum number of lines, including the three special tokens; None: no limit.
 
     Returns:
         The number of lines, which is the size of the vocabulary.
 
     Raises:
-        InputError: a word is empty or holds white space, `max_size` is below 3, or no word is left.
+        InputError: a word is empty or holds white space, `max_size` is below 3, or no word remains.
     """
     require_at_least(len(_SPECIAL), max_size=max_size)
     for word, count in counts.items():
@@ -177,14 +177,16 @@ def build_vocabulary(
         for path in temporaries[1:]:
             _write_lines(path, (f"{word}\t{count}" for word, count in ranked))
     n_covered = sum(counts[word] for word in words)
-    cut = [n for word, n in counts.items() if is_cut(word, MAX_CHARACTERS)]
-    return VocabularyReport(counts.total(), len(counts), len(words), n_covered, len(cut), sum(cut))
+    cut_counts = [n for word, n in counts.items() if is_cut(word, MAX_CHARACTERS)]
+    return VocabularyReport(
+        counts.total(), len(counts), len(words), n_covered, len(cut_counts), sum(cut_counts)
+    )
 
 
 def _count(
     spans: Iterable[Span], show: Callable[[int], object] = lambda n_read: None
 ) -> Counter[str]:
-    """Count the words of spans; `show` is called with the bytes read so far."""
+    """Count the words of text ranges; `show` is called with the bytes read so far."""
     counts: Counter[str] = Counter()
     n_before = 0
     for span in spans:
@@ -196,14 +198,13 @@ def _count(
 
 
 def _count_in_processes(
-    spans: Iterable[Span], jobs: int, show: Callable[[int], object]
+    spans: Sequence[Span], jobs: int, show: Callable[[int], object]
 ) -> Counter[str]:
-    """`_count` in several processes, a span at a time."""
+    """`_count` in several processes, one text range at a time."""
     counts: Counter[str] = Counter()
     n_read = 0
-    spans = list(spans)
-    for span, counted in zip(spans, map_in_order(jobs, _count_span, spans), strict=True):
-        counts.update(counted)
+    for span, span_counts in zip(spans, map_in_order(jobs, _count_span, spans), strict=True):
+        counts.update(span_counts)
         n_read += span.stop - span.start
         show(n_read)
     return counts
@@ -211,3 +212,42 @@ def _count_in_processes(
 
 def _count_span(span: Span) -> Counter[str]:
     return _count([span])
+
+
+# Text ranges, which processes read independently
+
+
+class Span(NamedTuple):
+    """The lines that begin in the bytes `start` to `stop` of a file on the disk; of a compressed
+    file, all lines."""
+
+    path: str
+    start: int
+    stop: int
+
+
+def cut(files: Sequence[str], span_bytes: int) -> list[Span]:
+    """Divide files into ranges of about `span_bytes`, without reading them; only plain,
+    uncompressed text is divided."""
+    spans = []
+    for path in files:
+        size = os.path.getsize(path)
+        with open_text(path) as text:
+            divisible = text.kind == PLAIN and not text.is_compressed
+        step = span_bytes if divisible else max(1, size)
+        spans += [Span(path, start, min(start + step, size)) for start in range(0, size, step)]
+    return spans
+
+
+def read_span(span: Span, block: int = 1 << 20) -> Iterator[tuple[str, int]]:
+    """Blocks of sentences, each with the number of bytes read from the disk so far."""
+    blocks: Iterable[str]
+    with open_text(span.path) as text:
+        if text.kind != PLAIN:
+            blocks = (f"{sentence}\n" for sentence in text.sentences())
+        elif text.is_compressed:
+            blocks = text.blocks()
+        else:
+            blocks = text.span(span.start, span.stop, block)
+        for content in blocks:
+            yield content, min(text.bytes_read(), span.stop) - span.start

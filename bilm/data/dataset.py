@@ -4,8 +4,8 @@ The inputs are the characters of every word, inside or outside the vocabulary; a
 vocabulary is `<UNK>`. Both directions cut the same sentences at the same inputs, so the text is
 read once.
 
-For other sources of text, write a subclass that overrides `get_sentence`, whose sentences all
-batches consist of, or any class with the original's `iter_batches`.
+For other sources of text, write a subclass that overrides `get_sentence`, from which all batches
+are made, or any class with the original's `iter_batches`.
 
 Source: Peters et al. (2018), section 3.1; rows are filled as in the original program (`batch.py`).
 """
@@ -29,23 +29,23 @@ from bilm.files.reading import PathLike
 
 logger = logging.getLogger(__name__)
 
-# Inputs of a subclass's sentences that are sorted by length together.
+# Inputs of a subclass's sentences to sort by length at once.
 _SORTED_AT_ONCE = 1 << 16
 
 
 def reading_method(data: Any, *names: str) -> str:
-    """The method to read a data set with: the first of `names` that it has.
+    """The method for reading a data set: the first of `names` that it has.
 
     Raises:
         InputError: `data` has none of the methods.
     """
-    found = next((name for name in names if hasattr(data, name)), None)
-    if found is None:
+    method = next((name for name in names if hasattr(data, name)), None)
+    if method is None:
         raise InputError(
             f"The data must be a data set of bilm.data, or an object with {names[-1]}, got "
             f"{type(data).__name__}."
         )
-    return found
+    return method
 
 
 class LMDataset:
@@ -68,7 +68,7 @@ class LMDataset:
             every `count`-th sentence of a shard.
 
     Attributes:
-        vocab, worker: as given.
+        vocab, worker: the arguments.
         max_word_length: characters per word; None if the vocabulary has no characters.
 
     Raises:
@@ -80,10 +80,10 @@ class LMDataset:
     _bidirectional = False
 
     def __init_subclass__(cls) -> None:
-        made_of_sentences = {"iter_batches", "iter_distinct", "iter_sentence_batches"}
-        if overridden := sorted(made_of_sentences & vars(cls).keys()):
+        sentence_methods = {"iter_batches", "iter_distinct", "iter_sentence_batches"}
+        if overridden := sorted(sentence_methods & vars(cls).keys()):
             raise InputError(
-                f"{cls.__name__} must override get_sentence, of which all batches are made, got "
+                f"{cls.__name__} must override get_sentence, from which all batches are made, got "
                 f"{overridden[0]}."
             )
 
@@ -114,7 +114,7 @@ class LMDataset:
 
     @functools.cached_property
     def _counts(self) -> np.ndarray:
-        return self._counted(None)
+        return self._count(None)
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray | None:
         """Occurrences of each word of the vocabulary in the text of all workers.
@@ -127,29 +127,29 @@ class LMDataset:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
             sentences. None for a subclass with other sentences.
         """
-        if not self._is_its_corpus():
+        if not self._reads_files():
             return None
-        return self._counts if max_tokens is None else self._counted(max_tokens)
+        return self._counts if max_tokens is None else self._count(max_tokens)
 
-    def _counted(self, max_tokens: int | None) -> np.ndarray:
-        found: Counter[str] = Counter()
+    def _count(self, max_tokens: int | None) -> np.ndarray:
+        occurrences: Counter[str] = Counter()
         for sentence in self._corpus.first_sentences(max_tokens):
-            found.update(sentence)
-            found[EOS] += 1
+            occurrences.update(sentence)
+            occurrences[EOS] += 1
         counts = np.zeros(self.vocab.size, np.int64)
-        np.add.at(counts, self.vocab.word_ids(list(found)), list(found.values()))
+        np.add.at(counts, self.vocab.word_ids(list(occurrences)), list(occurrences.values()))
         return counts
 
     def first_ids(self, max_tokens: int) -> np.ndarray | None:
         """The vocabulary ids of about `max_tokens` tokens, from the start of each file: int32 (n,),
         each sentence as `<S>` .. `</S>` with a -1 after it. None as for `word_counts`."""
-        if not self._is_its_corpus():
+        if not self._reads_files():
             return None
         text = IndexedText.from_sentences(self._corpus.first_sentences(max_tokens), self.vocab)
         return np.insert(text.vocabulary_ids[text.words], text.starts[1:], -1)
 
-    def _is_its_corpus(self) -> bool:
-        """Whether the sentences come from the files, and not from a subclass."""
+    def _reads_files(self) -> bool:
+        """Whether the sentences come from the files, not from a subclass."""
         return type(self).get_sentence is LMDataset.get_sentence
 
     def unknown_share(self, max_tokens: int | None = 1_000_000) -> float | None:
@@ -209,7 +209,7 @@ class LMDataset:
     ) -> Iterator[Batch]:
         sentences = self.get_sentence()
         if state is not None and isinstance(sentences, SentenceReader):
-            # Now, not with the first batch: a run that has no steps left reads none.
+            # Now, because a run without remaining steps never reads the first batch.
             state.require_like(self._corpus.beginning(batch_size, num_steps))
         elif state is not None:
             logger.warning(
@@ -230,7 +230,7 @@ class LMDataset:
         return self._corpus.describe(*((state.shard, state.sentence) if state else (0, 0)))
 
     def iter_sentence_batches(self, max_tokens: int) -> Iterator[Batch]:
-        """Every sentence once, each in its own row, in one pass whatever `test` is.
+        """Every sentence once, each in its own row, in one pass, also without `test`.
 
         Each shard is sorted by sentence length and cut into batches of at most `max_tokens`
         positions, including padding; a longer sentence is a batch of its own.
@@ -261,7 +261,7 @@ class LMDataset:
         for text in source.read_in_order():
             yield from sentence_batches(text, reverses, max_tokens, first)
             first += len(text)
-            del text  # so that only one text is in memory
+            del text  # only one text is in memory
 
 
 class BidirectionalLMDataset(LMDataset):

@@ -81,10 +81,10 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
     words of a text.
     """
     require(WORD_LENGTH, max_word_length=max_word_length)
-    room = max_word_length - 2
-    # Lone surrogates are dropped: they cannot be encoded.
+    max_bytes = max_word_length - 2
+    # Lone surrogates cannot be encoded and are dropped.
     try:
-        encoded = [word.encode("utf-8", "ignore")[:room] for word in words]
+        encoded = [word.encode("utf-8", "ignore")[:max_bytes] for word in words]
     except (TypeError, AttributeError):
         require(WORDS, words=words)
         raise
@@ -105,7 +105,7 @@ def is_cut(word: str, max_word_length: int) -> bool:
 
 
 def as_bytes(rows: Sequence[str]) -> np.ndarray:
-    """Tokens without line ends as UTF-8 bytes, one per line: uint8."""
+    """Tokens without line ends, one per line, as UTF-8 bytes: uint8."""
     return np.frombuffer("\n".join(rows).encode("utf-8"), np.uint8)
 
 
@@ -115,7 +115,7 @@ def from_bytes(values: np.ndarray) -> list[str]:
 
 
 class DictionaryIds:
-    """The ids of words by dictionaries, lists of the character and the word of each row.
+    """The ids of words by dictionaries: lists of characters and of words, by row.
 
     Padding is the last character; "" is an unused row; `words` may be None. A word has at most
     `max_word_length` characters, including the two marks, and is cut. `source` names the origin of
@@ -146,7 +146,7 @@ class DictionaryIds:
         dictionary; then the rows of its characters. `<S>` and `</S>` are the dictionary's <bos> and
         <eos>; words and characters missing from a dictionary are <oov>."""
         ids = np.full((len(words), 1 + self._length), self._characters[PADDING], np.int32)
-        known, unknown = self._characters, self._characters[UNKNOWN]
+        characters, unknown = self._characters, self._characters[UNKNOWN]
         for row, word in enumerate(words):
             token = {BOS: BEGIN, EOS: END}.get(word, word)[: self._length - 2]
             ids[row, 0] = -1
@@ -154,6 +154,8 @@ class DictionaryIds:
                 ids[row, 0] = self._words.get(token, self._words[UNKNOWN])
             # The program that trained these models swaps the two marks.
             inner = [token] if token in (BEGIN, END) else token
-            marked = [WORD_END, *inner, WORD_BEGIN]
-            ids[row, 1 : 1 + len(marked)] = [known.get(character, unknown) for character in marked]
+            symbols = [WORD_END, *inner, WORD_BEGIN]
+            ids[row, 1 : 1 + len(symbols)] = [
+                characters.get(character, unknown) for character in symbols
+            ]
         return ids

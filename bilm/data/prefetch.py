@@ -41,13 +41,13 @@ def windows(
 def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
     """The same items, up to `n` of them computed ahead in a thread.
 
-    The thread starts with the first request. An exception in `items` is raised in place of its
+    The thread starts with the first request. An exception in `items` is raised instead of its
     item. If the generator is closed or dropped early, the thread ends.
     """
     iterator, end = iter(items), object()
-    made = compute_ahead(lambda _: next(iterator, end), itertools.repeat(None), n)
-    with contextlib.closing(made):
-        yield from itertools.takewhile(lambda item: item is not end, made)
+    results = compute_ahead(lambda _: next(iterator, end), itertools.repeat(None), n)
+    with contextlib.closing(results):
+        yield from itertools.takewhile(lambda item: item is not end, results)
 
 
 def compute_ahead(
@@ -64,18 +64,18 @@ def compute_ahead(
     """
     executor = ThreadPoolExecutor(1, "prefetch") if pool is None else pool
 
-    def started() -> Iterator[Future[Result]]:
+    def submit_all() -> Iterator[Future[Result]]:
         try:
             for item in items:
                 yield executor.submit(function, item)
         except Exception as error:
-            failed: Future[Result] = Future()
-            failed.set_exception(error)
-            yield failed
+            failure: Future[Result] = Future()
+            failure.set_exception(error)
+            yield failure
 
     computing: deque[Future[Result]] = deque()
     try:
-        for future in started():
+        for future in submit_all():
             computing.append(future)
             if len(computing) > n:
                 yield computing.popleft().result()

@@ -25,7 +25,7 @@ from bilm.files.reading import (
 Tokens = Sequence[str]
 
 _RESIDUES = re.compile("[A-Za-z*.-]*")
-# Characters of sequences that are tokens as well, and reported in a warning.
+# Unusual characters of sequences: tokens, but reported in a warning.
 _REPORTED = {
     "gaps (- or .)": "-.",
     "stops (*)": "*",
@@ -57,10 +57,10 @@ def is_fasta(source: TextSource) -> bool:
 
 
 def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
-    """The sequences of a FASTA file, one after the other.
+    """Iterate over the sequences of a FASTA file.
 
     `elmo.encode_iter(read_fasta("proteins.fasta"), with_ids=True)` gives their vectors. As in
-    SeqVec, gaps, stops and ambiguous residues are tokens; one warning has their numbers.
+    SeqVec, gaps, stops and ambiguous residues are tokens; one warning reports their counts.
 
     Args:
         path: UTF-8 text, may be compressed (gzip, xz, bzip2). A sequence may have any number of
@@ -133,27 +133,27 @@ def read_keys(path: PathLike) -> list[str]:
 
 # Sentences from the caller
 
-# What is wrong with a token, also within a graph.
+# Errors of a token, also used within a graph.
 EMPTY_TOKEN = 'must not be empty: "" is padding, only at the end of a sentence'
 WHITE_SPACE = "must not contain white space: pass sentences as text, of (batch, 1) text[:, 0]"
 
 
 def as_tokens(sentence: Any, where: str, *, split: bool = True) -> list[str]:
-    """The tokens of a sentence, which is a list of tokens or, with `split`, text; `where` names it
-    in messages. Bytes are UTF-8. Trailing "" is padding."""
+    """The tokens of a sentence: a list of tokens or, with `split`, text. Bytes are UTF-8; trailing
+    "" is padding. `where` names the sentence in messages."""
     sentence = as_python(sentence)
     if split and isinstance(sentence, str | bytes):
-        return _decoded(sentence, where).split()
+        return _decode(sentence, where).split()
     if not is_ordered(sentence):
         rule = "text or a list of tokens" if split else "a list of tokens"
         raise InputError(f"{where} must be {rule}, got {shown(sentence)}.")
     tokens = list(sentence)
     if not all(map(TEXT.holds, tokens)):
-        tokens = [_decoded(token, f"{where}, token {k}") for k, token in enumerate(tokens)]
+        tokens = [_decode(token, f"{where}, token {k}") for k, token in enumerate(tokens)]
     while tokens and not tokens[-1]:
         tokens.pop()
     if " ".join(tokens).split() != tokens:
-        _refuse_token(tokens, where)
+        _reject_token(tokens, where)
     return tokens
 
 
@@ -165,7 +165,7 @@ def as_python(values: Any) -> Any:
     return values.tolist() if hasattr(values, "tolist") else values
 
 
-def _decoded(value: Any, where: str) -> str:
+def _decode(value: Any, where: str) -> str:
     value = as_python(value)
     if isinstance(value, str):
         return value
@@ -177,7 +177,7 @@ def _decoded(value: Any, where: str) -> str:
         raise InputError(f"{where} must be UTF-8, got {shown(value)}.") from None
 
 
-def _refuse_token(tokens: Sequence[str], where: str) -> None:
+def _reject_token(tokens: Sequence[str], where: str) -> None:
     """Raise an error for the first token that is empty or has white space."""
     for position, token in enumerate(tokens):
         if not token:
@@ -187,8 +187,8 @@ def _refuse_token(tokens: Sequence[str], where: str) -> None:
 
 
 def read_stream(sentences: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
-    """Pairs (id, tokens) of sentences: lists, tensors, arrays or streams of text or tokens. With
-    `with_ids` they are pairs (id, sentence); otherwise ids are numbers."""
+    """Pairs (id, tokens) of sentences: lists, tensors, arrays or streams of text or tokens. Ids are
+    numbers; `with_ids`, the sentences are pairs (id, sentence)."""
     sentences = as_python(sentences)
     require(SENTENCES, sentences=sentences)
     return _pairs(sentences, with_ids)
@@ -215,13 +215,13 @@ def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     token."""
     require(TEXT, text=text)
     tokens = text.split()
-    marked = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]
-    if len(marked) != 1:
+    positions = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]
+    if len(positions) != 1:
         raise InputError(
             f"{shown(text)}: exactly one token must be in brackets, with spaces around it, as in "
-            f'"they [play] cards"; got {len(marked)}.'
+            f'"they [play] cards"; got {len(positions)}.'
         )
-    position = marked[0]
+    position = positions[0]
     tokens[position] = tokens[position][1:-1]
     return tuple(tokens), position
 

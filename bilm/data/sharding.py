@@ -1,8 +1,8 @@
 """Splitting a corpus of any size into shuffled shards, with an optional held-out text.
 
-Sentences are distributed at random over bucket files, and each bucket is shuffled in memory, which
-together shuffles the complete corpus. A shard is one bucket, or several if it is large. All random
-numbers come from `random.Random(...).random`, which is documented to stay the same in all versions.
+Sentences are distributed at random over bucket files, and each bucket is shuffled in memory;
+together, this shuffles the complete corpus. A shard is one bucket, or several if it is large. All
+random numbers come from `random.Random(...).random`, which is documented never to change.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def shard_corpus(
     Args:
         patterns: one glob or several; plain or compressed; read in the order of their names.
         out_dir: a folder without such files; created if missing.
-        n_shards: number of training files; None derives it from `shard_bytes`, the approximate
-            size of one, uncompressed.
+        n_shards: number of training files; None: derived from `shard_bytes`.
+        shard_bytes: approximate size of a training file, uncompressed.
         heldout: sentences to hold out, drawn at random from the complete corpus: a number (int) or
             a proportion (float between 0 and 1); 0: none.
         shuffle: distribute the sentences evenly and at random over the shards, and shuffle each
@@ -134,14 +134,14 @@ def shard_corpus(
             )
         )
         parts, remaining = [], iter(temporaries)
-        for name, n_of_part, n_files in sizes:
-            needed = -(-(n_bytes * n_of_part // n_sentences // n_files) // bucket_bytes)
-            n_buckets = max(1, min(needed, n_of_part // n_files))  # no bucket is empty
+        for name, n_in_part, n_files in sizes:
+            needed = -(-(n_bytes * n_in_part // n_sentences // n_files) // bucket_bytes)
+            n_buckets = max(1, min(needed, n_in_part // n_files))  # no bucket is empty
             buckets = {
                 path: [os.path.join(folder, f"{name}-{number}.{k}") for k in range(n_buckets)]
                 for number, path in enumerate(itertools.islice(remaining, n_files))
             }
-            parts.append(_PartWriter(n_of_part, buckets, f"{seed} {name}" if shuffle else None))
+            parts.append(_PartWriter(n_in_part, buckets, f"{seed} {name}" if shuffle else None))
         _scatter(_read_lines(files, "scattering", progress), parts, seed)
         done, total = 0, sum(size_of(part.buckets) for part in parts)
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
@@ -151,24 +151,24 @@ def shard_corpus(
             sizes_on_disk = map(os.path.getsize, temporaries)
             write_record(temporaries[-1], tokenizer, dict(zip(names, sizes_on_disk, strict=False)))
         _require_no_shards(out_dir, names)
-    made = [
-        ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)
-        for name, n_of_part, n_files in sizes
+    texts = [
+        ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_in_part)
+        for name, n_in_part, n_files in sizes
     ]
-    return ShardedCorpus(made[0], made[1] if len(made) > 1 else None, n_empty_lines, n_tokens)
+    return ShardedCorpus(texts[0], texts[1] if len(texts) > 1 else None, n_empty_lines, n_tokens)
 
 
 def _require_no_shards(out_dir: str, names: Sequence[str] = ()) -> None:
-    """Require that a folder has no shards but `names`, and those of a killed run."""
+    """Require that a folder has no shards except `names` or, without names, a killed run's."""
     patterns = ("train-*.txt*", "heldout-*.txt*")
-    found = [name for pattern in patterns for name in glob.glob(pattern, root_dir=out_dir)]
+    shards = [name for pattern in patterns for name in glob.glob(pattern, root_dir=out_dir)]
     if names:
-        found = [name for name in found if name not in names]
+        shards = [name for name in shards if name not in names]
     else:
-        found = [name for name in found if not is_of_killed_run(os.path.join(out_dir, name))]
-    if found:
+        shards = [name for name in shards if not is_of_killed_run(os.path.join(out_dir, name))]
+    if shards:
         raise InputError(
-            f"{out_dir!r} must hold no shards, which are never overwritten, got {min(found)}: "
+            f"{out_dir!r} must hold no shards, which are never overwritten, got {min(shards)}: "
             "choose another folder, or remove them."
         )
 
@@ -201,7 +201,7 @@ def _divide(
 def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int, int]:
     """Sentences, empty lines, bytes of the sentences with their line ends, and tokens.
 
-    Errors in the text are found here.
+    Raises the errors of the text.
     """
     n_lines = n_sentences = n_bytes = n_tokens = 0
     for line in _read_lines(files, "measuring", progress):
@@ -226,22 +226,24 @@ def _scatter(lines: Iterable[str], parts: Sequence[_PartWriter], seed: int) -> N
     random sample of exactly the planned size (Knuth, TAOCP, section 3.4.2, algorithm S)."""
     draw = random.Random(f"{seed} sample").random
     deals = [part.deal() for part in parts]
-    left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
+    n_remaining, n_heldout = (
+        sum(part.n_sentences for part in subset) for subset in (parts, parts[1:])
+    )
     changed = InputError("The text must not change while it is read.")
     sentences = (line for line in lines if not line.isspace())
     for window, _ in windows(sentences, len, _WAITING_CHARACTERS):
-        of_bucket: dict[str, list[str]] = defaultdict(list)
+        by_bucket: dict[str, list[str]] = defaultdict(list)
         for sentence in window:
-            if not left:
+            if not n_remaining:
                 raise changed
-            aside = bool(wanted) and draw() * left < wanted
-            left -= 1
-            wanted -= aside
-            of_bucket[next(deals[aside])].append(sentence)
-        for path, added in of_bucket.items():  # one at a time: there may be thousands
+            is_heldout = bool(n_heldout) and draw() * n_remaining < n_heldout
+            n_remaining -= 1
+            n_heldout -= is_heldout
+            by_bucket[next(deals[is_heldout])].append(sentence)
+        for path, new_sentences in by_bucket.items():  # one at a time: there may be thousands
             with open(path, "a", encoding="utf-8", newline="\n") as file:
-                file.writelines(added)
-    if left:
+                file.writelines(new_sentences)
+    if n_remaining:
         raise changed
 
 
@@ -250,12 +252,12 @@ class _PartWriter(NamedTuple):
     file's buckets, and the random seed (None keeps the order of the sentences)."""
 
     n_sentences: int
-    buckets_of: dict[str, list[str]]
+    buckets_by_file: dict[str, list[str]]
     seed: str | None
 
     @property
     def buckets(self) -> list[str]:
-        return [*itertools.chain.from_iterable(self.buckets_of.values())]
+        return [*itertools.chain.from_iterable(self.buckets_by_file.values())]
 
     def deal(self) -> Iterator[str]:
         """The bucket of each sentence: evenly at random, or in order."""
@@ -268,7 +270,7 @@ class _PartWriter(NamedTuple):
     def write(self) -> Iterator[int]:
         """Assemble the files from their buckets, which are removed; yields the bucket sizes."""
         draw = random.Random(f"{self.seed} order").random
-        for path, buckets in self.buckets_of.items():
+        for path, buckets in self.buckets_by_file.items():
             with compressed(path) as file:
                 for number, bucket in enumerate(buckets):
                     with open(bucket, "rb") as sentences:

@@ -2,7 +2,7 @@
 
 The text has one sentence per line. Its record is a JSON file next to it, `NAME.tokenizer.json`, or
 `tokenizer.json` for the texts of a folder: the tokenizer's name, and the size of each text in
-bytes, so that the record does not describe a text that took its place. `bilm shard` and `bilm
+bytes, so that the record does not apply to another text of the same name. `bilm shard` and `bilm
 train` copy the name, finally into the model's options.
 """
 
@@ -40,10 +40,10 @@ from bilm.progress import ShowStage, quiet
 LINES = ("sentence", "paragraph", "wrapped")
 """What a line of raw text is: a sentence, a paragraph, or part of one that ends at a blank line."""
 
-# Text that occupies a process, and that is sent to it at once.
+# Text per process that makes another process worthwhile, and text sent to a process at once.
 _BYTES_PER_JOB, _BLOCK_CHARACTERS = 1 << 20, 1 << 18
-# Lines in the sample that decides what a line is.
-_LOOKED_AT = 2000
+# Size of the sample in which the kind of lines is detected.
+_SAMPLE_LINES = 2000
 # Most characters of a joined paragraph: data may lack blank lines.
 _LONGEST_PARAGRAPH = 1_000_000
 # Largest width of wrapped prose, and the least proportion of its lines that are as full as the next
@@ -170,7 +170,7 @@ class _Block(NamedTuple):
     kind: str
 
 
-_tokenizer = functools.lru_cache(1)(Tokenizer)  # of a process
+_tokenizer = functools.lru_cache(1)(Tokenizer)  # one per process
 
 
 def _tokenize_block(block: _Block) -> tuple[bytes, int, int]:
@@ -201,9 +201,9 @@ def read_paragraphs(
     require(one_of((None, *LINES)), lines=lines)
     text = map(str.strip, text)
     if lines is None:
-        first = list(itertools.islice(text, _LOOKED_AT))
-        lines, text = what_lines_are(first, tokenizer), itertools.chain(first, text)
-    return lines, _joined(text) if lines == "wrapped" else filter(None, text)
+        first = list(itertools.islice(text, _SAMPLE_LINES))
+        lines, text = detect_lines(first, tokenizer), itertools.chain(first, text)
+    return lines, _join_wrapped(text) if lines == "wrapped" else filter(None, text)
 
 
 def _split(paragraphs: Iterable[str], tokenizer: Tokenizer, lines: str) -> Iterator[list[str]]:
@@ -212,8 +212,8 @@ def _split(paragraphs: Iterable[str], tokenizer: Tokenizer, lines: str) -> Itera
         yield from map(tokenizer.tokens, sentences)
 
 
-def _joined(text: Iterable[str]) -> Iterator[str]:
-    """The paragraphs of wrapped lines."""
+def _join_wrapped(text: Iterable[str]) -> Iterator[str]:
+    """The paragraphs of wrapped lines, each on one line."""
     parts: list[str] = []
     length = 0
     for line in itertools.chain(text, [""]):
@@ -228,27 +228,27 @@ def _joined(text: Iterable[str]) -> Iterator[str]:
             length += len(line)
 
 
-def what_lines_are(text: Sequence[str], tokenizer: Tokenizer) -> str:
+def detect_lines(text: Sequence[str], tokenizer: Tokenizer) -> str:
     """One of `LINES`, from the first lines of a text, without white space around them.
 
     Lines of wrapped prose end where the next word did not fit; few end with a sentence, and few
     are followed by a capital.
     """
-    filled = [line for line in text if line]
+    nonempty = [line for line in text if line]
     pairs = [(line, after) for line, after in itertools.pairwise(text) if line and after]
     # The 98th percentile: a long word may make a few lines longer.
-    width = sorted(map(len, filled))[int(0.98 * len(filled))] if filled else 0
-    n_several = sum(len(tokenizer.sentences(line)) > 1 for line in filled)
-    # Lines of verse, and of text without punctuation, do not hold the end of one sentence and the
-    # start of the next.
-    if pairs and width <= _WIDEST and n_several > _SOME_INNER_ENDS * len(filled):
+    width = sorted(map(len, nonempty))[int(0.98 * len(nonempty))] if nonempty else 0
+    n_several = sum(len(tokenizer.sentences(line)) > 1 for line in nonempty)
+    # In verse, and in text without punctuation, no line holds the end of one sentence and the start
+    # of the next.
+    if pairs and width <= _WIDEST and n_several > _SOME_INNER_ENDS * len(nonempty):
         n_full = sum(len(line) + _length_of_first(after) > width for line, after in pairs)
         n_ends = sum(ends_sentence(line) for line, _ in pairs)
         n_capitals = sum(after[0].isupper() for _, after in pairs)
         few = n_ends < _FEW_ENDS * len(pairs) and n_capitals < _FEW_CAPITALS * len(pairs)
         if few and n_full >= _FULL * len(pairs):
             return "wrapped"
-    return "paragraph" if n_several > _FEW_INNER_ENDS * len(filled) else "sentence"
+    return "paragraph" if n_several > _FEW_INNER_ENDS * len(nonempty) else "sentence"
 
 
 def _length_of_first(line: str) -> int:
@@ -270,9 +270,9 @@ def write_record(path: PathLike, tokenizer: str, sizes: Mapping[str, int]) -> No
 
 
 def read_record(files: Iterable[PathLike]) -> str | None:
-    """The name of the tokenizer of all texts; None if a record is missing, or they differ.
+    """The name of the tokenizer of all texts; None if a record is missing, or names differ.
 
-    A record without sizes, which a person wrote, holds for all texts of its folder.
+    A record without sizes (written by hand) applies to all texts of its folder.
     """
     names = {_recorded_tokenizer(os.fspath(file)) for file in files}
     return names.pop() if len(names) == 1 else None

@@ -24,7 +24,7 @@ from bilm.extras import import_extra
 ANY_LANGUAGE = "xx"
 """The code for any language with spaces between words."""
 
-_RULES_VERSION = "2"  # increase it whenever the rules give other tokens
+_RULES_VERSION = "2"  # increment when the rules change tokens
 _EARLIER_RULES = ("1",)
 _UNSPACED_LANGUAGES = frozenset("ja km lo my th zh".split())
 # ISO 639-1
@@ -61,8 +61,8 @@ class Tokenizer:
     Args:
         language: ISO 639 code, such as "en", "zh" or "hi"; "xx" is any language with spaces between
             words. Abbreviations, ordinal numbers, Greek question marks, and English contractions
-            (do n't, Hale 's) depend on it: `LANGUAGES_WITH_RULES` has rules of its own, all other
-            languages are split like "xx".
+            (do n't, Hale 's) depend on it. Languages outside `LANGUAGES_WITH_RULES` are split like
+            "xx".
         method: None: "jieba" for Chinese and "rules" for other languages.
             "rules": words, numbers, addresses and punctuation marks.
             "characters": like "rules", but each character of a script without spaces between words
@@ -94,14 +94,14 @@ class Tokenizer:
             )
         self.language, self.method = language, method
         version, self._split = _SPLITTERS[method](language)
-        self._split_known = functools.lru_cache(2**16)(self._split)
+        self._split_cached = functools.lru_cache(2**16)(self._split)
         self.name = f"{language} {method} {version}"
 
     @classmethod
     def from_name(cls, name: str) -> Tokenizer | None:
         """The tokenizer with this name; None if it is unknown or its package is missing.
 
-        An earlier version of the rules counts as the same: later ones differ in rare marks.
+        Earlier versions of the rules count as the same: they differ in rare marks only.
         """
         language, method, version = [*name.split(" "), "", ""][:3]
         try:
@@ -117,30 +117,29 @@ class Tokenizer:
         >>> Tokenizer("en").tokens("It won't cost $1,024.50, will it?")
         ['It', 'wo', "n't", 'cost', '$', '1,024.50', ',', 'will', 'it', '?']
         """
-        found: list[str] = []
+        tokens: list[str] = []
         for run in unicodedata.normalize("NFC", sentence).split():
-            # Most words of a text have occurred before.
-            found += (self._split_known if len(run) <= _LONGEST_KNOWN else self._split)(run)
-        return found
+            tokens += (self._split_cached if len(run) <= _LONGEST_CACHED else self._split)(run)
+        return tokens
 
     def spans(self, sentence: str) -> list[tuple[int, int]]:
         """Character offsets (start, end) in the sentence of each of `tokens(sentence)`.
 
-        The sentence need not be in NFC; a mark belongs to the token of its letter.
+        The sentence need not be in NFC. A combining mark belongs to the token of its letter.
 
         >>> Tokenizer("en").spans("It won't")
         [(0, 2), (3, 5), (5, 8)]
         """
         tokens = self.tokens(sentence)
         # The span of each character of the tokens: NFC composes no characters across pieces.
-        of_characters = [
+        character_spans = [
             piece.span()
             for piece in _piece_pattern().finditer(sentence)
             for _ in unicodedata.normalize("NFC", piece[0])
         ]
         bounds = itertools.accumulate(map(len, tokens), initial=0)
         return [
-            (of_characters[start][0], of_characters[end - 1][1])
+            (character_spans[start][0], character_spans[end - 1][1])
             for start, end in itertools.pairwise(bounds)
         ]
 
@@ -182,16 +181,23 @@ class _Classes(NamedTuple):
 
 @functools.cache
 def _classes() -> _Classes:
-    of: dict[str, set[int]] = defaultdict(set)
+    categories: dict[str, set[int]] = defaultdict(set)
     # The planes in between are empty.
     for code in itertools.chain(range(0x40000), range(0xE0000, 0xE0200)):
-        of[unicodedata.category(chr(code))].add(code)
-    letters = set[int]().union(*(codes for name, codes in of.items() if name[0] in "LN"))
+        categories[unicodedata.category(chr(code))].add(code)
+    letters = set[int]().union(*(codes for name, codes in categories.items() if name[0] in "LN"))
     han = _codes(_HAN) & letters
-    unspaced = (_codes(_UNSPACED) & letters) - of["Nd"]
+    unspaced = (_codes(_UNSPACED) & letters) - categories["Nd"]
     extending = _codes(_EXTENDING)
-    mark = extending | of["Mn"] | of["Mc"] | of["Me"]
-    classes = (letters - han - unspaced, of["Ll"], han, unspaced, mark, of["Cf"] - extending)
+    mark = extending | categories["Mn"] | categories["Mc"] | categories["Me"]
+    classes = (
+        letters - han - unspaced,
+        categories["Ll"],
+        han,
+        unspaced,
+        mark,
+        categories["Cf"] - extending,
+    )
     return _Classes(*map(_class, classes))
 
 
@@ -201,7 +207,7 @@ def _codes(ranges: Iterable[tuple[int, int]]) -> set[int]:
 
 def _class(codes: Iterable[int]) -> str:
     """Code points as the content of brackets in a regular expression, in ranges."""
-    # In a run of consecutive codes, the difference from their number in the order is the same.
+    # In a run of consecutive codes, code minus index is constant.
     runs = itertools.groupby(enumerate(sorted(codes)), lambda pair: pair[1] - pair[0])
     ranges = [[code for _, code in run] for _, run in runs]
     return "".join(rf"\U{run[0]:08x}-\U{run[-1]:08x}" for run in ranges)
@@ -237,7 +243,7 @@ def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
     c = _classes()
     letter, mark, end = rf"[{c.letter}](?<!\d)", f"[{c.mark}]*", f"(?![{c.letter}{c.mark}@])"
     word = f"[{c.letter}][{c.letter}{c.mark}]*"
-    # Characters that join two words to one: don't, left-hand, col·lecció, צה״ל, Ո՞վ, 1,024.5,
+    # Characters that join two words into one: don't, left-hand, col·lecció, צה״ל, Ո՞վ, 1,024.5,
     # 12:30, tf.keras.
     joints = (
         rf"['’·‧_\u05f3\u05f4\u055b\u055c\u055e{c.format}]",
@@ -265,9 +271,9 @@ def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
 
 
 Split = Callable[[str], list[str]]
-"""The tokens of a part of a text between white space."""
+"""Splits text without white space into tokens."""
 
-_LONGEST_KNOWN = 40  # characters of a part whose tokens are cached
+_LONGEST_CACHED = 40  # most characters of a run whose tokens are cached
 
 
 def _by_rules(language: str, characters: bool = False) -> tuple[str, Split]:
@@ -275,10 +281,10 @@ def _by_rules(language: str, characters: bool = False) -> tuple[str, Split]:
     pattern = _token_pattern(english, characters)
 
     def split(run: str) -> list[str]:
-        found = [match[0] for match in pattern.finditer(run)]
+        tokens = [match[0] for match in pattern.finditer(run)]
         if english and ("'" in run or "’" in run):
-            return [part for token in found for part in _without_clitics(token)]
-        return found
+            return [part for token in tokens for part in _without_clitics(token)]
+        return tokens
 
     return _RULES_VERSION, split
 
@@ -286,8 +292,8 @@ def _by_rules(language: str, characters: bool = False) -> tuple[str, Split]:
 def _without_clitics(token: str) -> list[str]:
     """won't -> wo n't, Hale's -> Hale 's."""
     parts: list[str] = []
-    while found := _CONTRACTION.fullmatch(token):
-        token, last = found.groups()
+    while match := _CONTRACTION.fullmatch(token):
+        token, last = match.groups()
         parts.insert(0, last)
     return [token, *parts]
 
@@ -298,10 +304,10 @@ def _by_jieba(language: str) -> tuple[str, Split]:
     pattern = _token_pattern(False, False)
 
     def split(run: str) -> list[str]:
-        found: list[str] = []
+        tokens: list[str] = []
         for match in pattern.finditer(run):
-            found += [match[0]] if match[1] is None else _with_marks(jieba.lcut(match[0]))
-        return found
+            tokens += [match[0]] if match[1] is None else _with_marks(jieba.lcut(match[0]))
+        return tokens
 
     return jieba.__version__, split
 
@@ -315,22 +321,22 @@ def _by_spacy(language: str) -> tuple[str, Split]:
         raise InputError(f"language {language!r}: spaCy cannot tokenise it: {message}") from error
 
     def split(run: str) -> list[str]:
-        with pipeline.memory_zone():  # forgets new words at its end
+        with pipeline.memory_zone():  # new words are freed at its end
             return _with_marks([token.text for token in pipeline.make_doc(run)])
 
     return spacy.__version__, split
 
 
 def _with_marks(parts: Iterable[str]) -> list[str]:
-    """Consecutive pieces of a text, with marks moved to the pieces of their letters."""
+    """Consecutive parts of a text, with combining marks moved to the part of their letter."""
     is_mark = re.compile(f"[{_classes().mark}]").match
-    found: list[str] = []
+    tokens: list[str] = []
     for part in parts:
-        if found and is_mark(part):
-            found[-1] += part
+        if tokens and is_mark(part):
+            tokens[-1] += part
         else:
-            found.append(part)
-    return found
+            tokens.append(part)
+    return tokens
 
 
 def _by_residues(language: str) -> tuple[str, Split]:
@@ -388,7 +394,7 @@ _DOTTED_ORDINALS = frozenset(
     "bs cs da de et eu fi hr hu is lb lv nb nn no pl sk sl sr tr xx".split()
 )
 LANGUAGES_WITH_RULES = tuple(sorted({*_ABBREVIATIONS, *_DOTTED_ORDINALS, "el"} - {ANY_LANGUAGE}))
-"""Languages with abbreviations, ordinal numbers or marks of their own."""
+"""Languages with their own rules for abbreviations, ordinal numbers or marks."""
 # Capitalised words that start a sentence rather than continue a name: in the U.S. The ...
 _STARTERS = frozenset(
     "A After Although An And As At Before Both But By During Each For From He Her His How However "
@@ -399,8 +405,8 @@ _STARTERS = frozenset(
 
 def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
     """The sentences of a paragraph in NFC, without the white space around them."""
-    text, start, found = paragraph.strip(), 0, []
-    n_quotes = counted = 0
+    text, start, sentences = paragraph.strip(), 0, []
+    n_quotes = n_scanned = 0
     has_letter = False
     for marks in (_GREEK_MARKS if language == "el" else _MARKS).finditer(text):
         end = marks.end()
@@ -412,19 +418,19 @@ def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
             end = _end_of(_CLOSING, text, end)
         else:
             continue  # within a word, or before a comma
-        n_quotes += text.count('"', counted, end)
-        has_letter = has_letter or any(map(str.isalpha, text[counted:end]))
-        counted = end
+        n_quotes += text.count('"', n_scanned, end)
+        has_letter = has_letter or any(map(str.isalpha, text[n_scanned:end]))
+        n_scanned = end
         if n_quotes % 2:  # the next quote closes
             end = _end_of(_STRAIGHT_QUOTE, text, end)
         if has_letter and (ends_anyway or _may_end(text, start, marks, end, language)):
-            found.append(text[start:end])
+            sentences.append(text[start:end])
             start, has_letter = _end_of(_SPACE, text, end), False
-    return [*found, text[start:]] if start < len(text) else found
+    return [*sentences, text[start:]] if start < len(text) else sentences
 
 
 def ends_sentence(line: str) -> bool:
-    """Whether a line ends with the end of a sentence, maybe followed by quotes."""
+    """Whether a line ends a sentence, possibly followed by quotes."""
     return _LAST_MARK.search(line) is not None
 
 

@@ -64,21 +64,21 @@ class UntokenizedCheck:
 
     def __init__(self) -> None:
         self._sample: list[Sequence[str]] = []
-        self._n_left = N_SENTENCES
+        self._n_remaining = N_SENTENCES
 
     def add(self, tokens: Sequence[str]) -> None:
         """Add a sentence to the sample."""
-        if self._n_left:
+        if self._n_remaining:
             self._sample.append(tokens)
-            self._n_left -= 1
-            if not self._n_left:
+            self._n_remaining -= 1
+            if not self._n_remaining:
                 self.finish()
 
     def finish(self) -> None:
         """Warn if the sentences since the last call do not look tokenised."""
         sample, self._sample = self._sample, []
         if sample and warn_if_untokenized(sample, "the text"):
-            self._n_left = 0
+            self._n_remaining = 0
 
 
 def warn_if_other_tokenizer(path: PathLike, tokenizer: str | None) -> None:

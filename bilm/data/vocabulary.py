@@ -35,12 +35,12 @@ class Vocabulary:
 
     Args:
         filename: one token per line, UTF-8, may be compressed. White space around a token is
-            ignored. Every line takes an id, but a blank line has no word, and if a token is
-            repeated, its last line has it (see `has_word`). `<S>` and `</S>` are required, on any
+            ignored. Every line has an id, but a blank line has no word, and the id of a repeated
+            token is that of its last line (see `has_word`). `<S>` and `</S>` are required, on any
             line; `<UNK>` for training and for words outside the vocabulary.
         validate_file: also raise an error for repeated tokens, blank lines, and tokens with white
             space.
-        words: the lines, instead of a file; `filename` then names their origin in messages.
+        words: the lines, instead of a file; `filename` is then their origin, for messages.
 
     Attributes:
         words: the lines by their ids.
@@ -48,7 +48,7 @@ class Vocabulary:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        InputError: it is empty, not UTF-8, lacks `<S>` or `</S>`, or did not pass validation.
+        InputError: it is empty, not UTF-8, lacks `<S>` or `</S>`, or fails validation.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Vocabulary:
 
     @functools.cached_property
     def has_word(self) -> np.ndarray:
-        """Whether each id has a word: bool (size,). Not the ids of blank lines, and of a token that
-        is repeated on a later line."""
+        """Whether each id has a word: bool (size,). False for blank lines, and for tokens that are
+        repeated on a later line."""
         has_word = np.zeros(self.size, np.bool_)
         has_word[list(self._word_to_id.values())] = True
         return has_word
@@ -105,7 +105,7 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """Number of tokens, including the special tokens."""
+        """Number of lines, including the special tokens."""
         return len(self.words)
 
     def word_to_id(self, word: str) -> int:
@@ -130,11 +130,11 @@ class Vocabulary:
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
         """The ids of words, -1 for those outside the vocabulary: (len(words),) int32."""
         require(WORDS, words=words)
-        found = (self._word_to_id.get(word, -1) for word in words)
-        return np.fromiter(found, np.int32, len(words))
+        ids = (self._word_to_id.get(word, -1) for word in words)
+        return np.fromiter(ids, np.int32, len(words))
 
     def id_to_word(self, cur_id: int) -> str:
-        """The word of an id from 0 to size - 1."""
+        """The word of an id, 0 to size - 1."""
         require(integer(0, self.size - 1), cur_id=cur_id)
         return self.words[cur_id]
 
@@ -156,7 +156,7 @@ class Vocabulary:
         Returns:
             (number of words + 2,) int32.
         """
-        return self.word_ids(_marked(sentence, reverse, split))
+        return self.word_ids(_with_boundaries(sentence, reverse, split))
 
 
 class UnicodeCharsVocabulary(Vocabulary):
@@ -209,7 +209,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     ) -> np.ndarray:
         """Like `encode`, but the character ids: (number of words + 2, max_word_length) int32,
         0..260, 260 is padding."""
-        return self._char_ids(_marked(sentence, reverse, split))
+        return self._char_ids(_with_boundaries(sentence, reverse, split))
 
     def _char_ids(self, words: Sequence[str]) -> np.ndarray:
         return encode_words(words, self.max_word_length).astype(np.int32)
@@ -225,8 +225,7 @@ def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Voca
 def vocab_of_words(
     words: Sequence[str], source: PathLike, max_word_length: int | None = None
 ) -> Vocabulary:
-    """The vocabulary of words in the order of their ids, whose origin is `source`; see
-    `load_vocab`."""
+    """The vocabulary of words, by their ids; `source` is their origin. See `load_vocab`."""
     if max_word_length is None:
         return Vocabulary(source, words=words)
     return UnicodeCharsVocabulary(source, max_word_length, words=words)
@@ -239,38 +238,38 @@ def vocabulary_of(
     beside: PathLike | None,
     max_word_length: int | None = None,
 ) -> Vocabulary | None:
-    """The vocabulary of a model, or None: its own words, `stored` in the weights file `source` or
-    else in the file `beside` it. The user's vocabulary (`named`) must hold the same words; it is
-    used if the model has none."""
-    own = None
+    """The vocabulary of a model, or None: the words `stored` in the weights file `source`, or else
+    the file `beside` it. The user's vocabulary, `named`, must hold the same words; it is used if
+    the model has no vocabulary."""
+    stored_vocabulary = None
     if stored is not None:
-        own = vocab_of_words(stored, f"the vocabulary in {source}", max_word_length)
+        stored_vocabulary = vocab_of_words(stored, f"the vocabulary in {source}", max_word_length)
     elif beside is not None:
-        own = load_vocab(beside, max_word_length)
+        stored_vocabulary = load_vocab(beside, max_word_length)
     if named is None:
-        return own
-    vocabulary = load_vocab(named, max_word_length)
-    if own is not None:
-        _require_same_words(vocabulary, own)
-    return vocabulary
+        return stored_vocabulary
+    user_vocabulary = load_vocab(named, max_word_length)
+    if stored_vocabulary is not None:
+        _require_same_words(user_vocabulary, stored_vocabulary)
+    return user_vocabulary
 
 
-def _require_same_words(vocabulary: Vocabulary, own: Vocabulary) -> None:
-    if vocabulary.size != own.size:
+def _require_same_words(vocabulary: Vocabulary, expected: Vocabulary) -> None:
+    if vocabulary.size != expected.size:
         raise InputError(
-            f"{vocabulary.source} must have the {own.size} words of {own.source}, got "
+            f"{vocabulary.source} must have the {expected.size} words of {expected.source}, got "
             f"{vocabulary.size}."
         )
-    pairs = zip(vocabulary.words, own.words, strict=True)
+    pairs = zip(vocabulary.words, expected.words, strict=True)
     for number, (word, other) in enumerate(pairs):
         if word != other:
             raise InputError(
-                f"{vocabulary.source} must have the words of {own.source}, but word {number} is "
-                f"{shown(word)} instead of {shown(other)}."
+                f"{vocabulary.source} must have the words of {expected.source}, but word {number} "
+                f"is {shown(word)} instead of {shown(other)}."
             )
 
 
-def _marked(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[str]:
+def _with_boundaries(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[str]:
     if isinstance(sentence, str) != split:
         rule = "text" if split else "a list of tokens (split=False)"
         raise InputError(f"sentence must be {rule}, got {shown(sentence)}.")

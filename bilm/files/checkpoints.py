@@ -3,8 +3,8 @@
 A training folder holds `options.json`, `checkpoint` (which names the newest checkpoint) and for
 each checkpoint `model.ckpt-N.index` and `model.ckpt-N.data-00000-of-00001`. Variables and
 accumulators have the original's names, so both programs' checkpoints are read in the same way. Our
-checkpoints also hold the state in `bilm.training.run_state`. The best model of a run is kept in the
-subfolder `best`, which is itself a training folder.
+checkpoints also hold the run state (`bilm.training.run_state`). The best model of a run is kept
+in the subfolder `best`, which is itself a training folder.
 
 TensorFlow reads them: load only checkpoints that you trust.
 """
@@ -43,7 +43,7 @@ from bilm.files.writing import atomic_write, flush_to_disk
 logger = logging.getLogger(__name__)
 
 BEST_FOLDER = "best"
-# Values in every checkpoint besides variables, and the prefix of names in ours only.
+# Values in every checkpoint besides variables; the prefix of names in our checkpoints only.
 STEP, PERPLEXITY, OURS = "global_step", "train_perplexity", "bilm/"
 # The optimizer's slots of a variable, `NAME/SLOT`, as in TensorFlow 1.
 ADAGRAD, ADAM, MOMENTUM = "Adagrad", ("Adam", "Adam_1"), "Momentum"
@@ -55,17 +55,17 @@ _RECORDED = re.compile(r'^all_model_checkpoint_paths: "(?:.*/)?([^/"]+)"$', re.M
 # A subfolder for the files of a checkpoint until they are renamed into place.
 _SAVING = ".bilm-saving"
 
-# What TensorFlow's checkpoint reader raises, depending on the damage.
+# Exceptions of TensorFlow's checkpoint reader, depending on the damage.
 _DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
 def checkpoint_prefix(save_dir: PathLike, step: int) -> str:
-    """The common beginning of the names of a checkpoint's files."""
+    """The common prefix of a checkpoint's files."""
     return os.path.join(os.fspath(save_dir), f"model.ckpt-{step}")
 
 
 def list_checkpoints(save_dir: PathLike) -> dict[int, str]:
-    """A folder's checkpoints: steps and prefixes, in ascending order of the steps."""
+    """A folder's checkpoints, prefix by step, in ascending order."""
     names = [path.stem for path in Path(save_dir).glob("model.ckpt-*.index")]
     matches = [_NAME.fullmatch(name) for name in names]
     steps = sorted(int(match[1]) for match in matches if match)
@@ -89,17 +89,17 @@ def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"The folder {folder!r} does not exist.")
     options = read_json_object(os.path.join(folder, OPTIONS_FILE), "options file")
-    found = list(list_checkpoints(folder).values())
-    if not found:
+    prefixes = list(list_checkpoints(folder).values())
+    if not prefixes:
         raise FileNotFoundError(f"The folder {folder!r} holds no checkpoint (model.ckpt-N.index).")
-    for prefix in reversed(found):
-        if is_whole(prefix):
+    for prefix in reversed(prefixes):
+        if is_intact(prefix):
             return options, prefix
         logger.warning("%s: damaged, skipped", prefix)
-    raise InputError(f"{folder} must hold an intact checkpoint, damaged: {', '.join(found)}.")
+    raise InputError(f"{folder} must hold an intact checkpoint, damaged: {', '.join(prefixes)}.")
 
 
-def is_whole(prefix: str) -> bool:
+def is_intact(prefix: str) -> bool:
     """Whether all tensors of a checkpoint agree with their checksums."""
     try:
         for name, dtype in open_checkpoint(prefix).get_variable_to_dtype_map().items():
@@ -109,9 +109,8 @@ def is_whole(prefix: str) -> bool:
         return False
 
 
-def _plain(path: str) -> str:
-    """A checkpoint's name without special characters, which TensorFlow takes for a pattern: through
-    a link to its folder."""
+def _escaped(path: str) -> str:
+    """A path through a link to its folder, if TensorFlow would take the folder for a pattern."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(_link_to(folder), name) if glob.has_magic(folder) else path
 
@@ -129,7 +128,7 @@ def open_checkpoint(path: str) -> Any:
     """TensorFlow's reader of a checkpoint, by its prefix (`.../model.ckpt-10`)."""
     require_file(f"{path}.index", "checkpoint")
     try:
-        return tf.train.load_checkpoint(_plain(path))
+        return tf.train.load_checkpoint(_escaped(path))
     except _DAMAGED as error:
         raise InputError(f"{path}: not a checkpoint, or damaged: {error}") from error
 
@@ -139,13 +138,16 @@ def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Ten
     try:
         with tf.device("/cpu:0"):
             return tf.raw_ops.RestoreV2(
-                prefix=_plain(path), tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
+                prefix=_escaped(path),
+                tensor_names=[name],
+                shape_and_slices=[""],
+                dtypes=[dtype],
             )[0]
     except _DAMAGED as error:
         raise InputError(f"{path}: {name} cannot be read: {error}") from error
 
 
-def _finite(path: str, name: str) -> tf.Tensor:
+def _read_finite(path: str, name: str) -> tf.Tensor:
     """A float32 tensor of finite numbers."""
     value = restore_tensor(path, name)
     try:
@@ -158,27 +160,26 @@ def _finite(path: str, name: str) -> tf.Tensor:
 def read_checkpoint(
     path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Variables of a checkpoint by name, given their shapes; names with a prefix in `also` are
-    ignored."""
+    """Variables of a checkpoint by name; names with a prefix in `also` are ignored."""
     _require_shapes(path, shapes, also)
-    return {name: _finite(path, name).numpy() for name in shapes}
+    return {name: _read_finite(path, name).numpy() for name in shapes}
 
 
 def load_variables(
     ckpt_file: str, table: Sequence[Weight], slots: Mapping[str, Any] | None = None
 ) -> None:
-    """Set variables, and the optimizer's slots if they are given by name, from a checkpoint: one at
-    a time and without copies. After an error, some variables may have no values."""
+    """Set variables, and the optimizer's `slots` by name, from a checkpoint: one at a time and
+    without copies. After an error, some variables may have no values."""
     targets = {weight.checkpoint: weight.variable.value for weight in table} | dict(slots or {})
     shapes = {name: tuple(variable.shape) for name, variable in targets.items()}
     _require_shapes(ckpt_file, shapes, names_beside(table))
     for name, variable in targets.items():
         if isinstance(variable, tf.distribute.DistributedValues):
-            variable.assign(_finite(ckpt_file, name))
+            variable.assign(_read_finite(ckpt_file, name))
             continue
         # Free the old values before reading the new ones.
         _replace(variable, tf.zeros((0,)))
-        _replace(variable, _finite(ckpt_file, name))
+        _replace(variable, _read_finite(ckpt_file, name))
 
 
 def _replace(variable: tf.Variable, value: tf.Tensor) -> None:
@@ -197,7 +198,7 @@ def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequ
 
 
 def names_beside(table: Sequence[Weight]) -> list[str]:
-    """Prefixes of the names in a checkpoint besides the variables of a network."""
+    """Prefixes of names in a checkpoint that are not variables of a network."""
     slots = [f"{weight.checkpoint}/{slot}" for weight in table for slot in SLOTS]
     return [STEP, PERPLEXITY, OURS, *slots]
 
@@ -226,19 +227,19 @@ def save_checkpoint(
     """
     prefix = checkpoint_prefix(save_dir, step)
     temporary = checkpoint_prefix(_begin_saving(save_dir), step)
-    named = {PERPLEXITY: np.float32(0.0), **tensors, STEP: np.float32(step)}
-    names = sorted(named)
+    values_by_name = {PERPLEXITY: np.float32(0.0), **tensors, STEP: np.float32(step)}
+    names = sorted(values_by_name)
     try:
         with tf.device("/cpu:0"):
-            values = [tf.convert_to_tensor(named[name]) for name in names]
+            values = [tf.convert_to_tensor(values_by_name[name]) for name in names]
             no_slices = [""] * len(names)
             tf.raw_ops.SaveV2(
                 prefix=temporary, tensor_names=names, shape_and_slices=no_slices, tensors=values
             )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
-        # A run that is killed now leaves no checkpoint that the record does not name.
-        _write_record(Path(save_dir), [*_recorded(Path(save_dir)), os.path.basename(prefix)])
+        # First the record, so that it names every checkpoint even if the run is killed.
+        _write_record(Path(save_dir), [*_read_record(Path(save_dir)), os.path.basename(prefix)])
         _put_in_place(temporary, prefix)
     except tf.errors.OpError as error:
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
@@ -251,11 +252,11 @@ def save_checkpoint(
 def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
     """Keep the newest `keep` checkpoints up to `step`, and name them in the file `checkpoint`.
 
-    Other checkpoints that the file named are removed: later checkpoints are damaged if a run
-    resumed from an earlier one. Files of killed runs are removed as well.
+    Other checkpoints in that file are removed: if a run resumed from an earlier checkpoint, later
+    ones are damaged. Files of killed runs are removed as well.
     """
-    kept = [prefix for n, prefix in list_checkpoints(save_dir).items() if n <= step][-keep:]
-    _keep_only(Path(save_dir), list(map(os.path.basename, kept)))
+    prefixes = [prefix for n, prefix in list_checkpoints(save_dir).items() if n <= step][-keep:]
+    _keep_only(Path(save_dir), list(map(os.path.basename, prefixes)))
     for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
         _end_saving(folder)
 
@@ -286,16 +287,15 @@ def _end_saving(folder: PathLike) -> None:
 
 
 def _keep_only(folder: Path, names: Sequence[str]) -> None:
-    """Remove the other checkpoints that the file `checkpoint` names, and name these, oldest
-    first."""
-    # They are named until they are removed: a run that is killed in between leaves none behind.
-    for name in _recorded(folder):
+    """Remove all other checkpoints in the file `checkpoint`, and record `names`, oldest first."""
+    # The record changes last, so that it names every checkpoint even if the run is killed.
+    for name in _read_record(folder):
         for suffix in reversed(SUFFIXES) if name not in names else ():  # the index first
             (folder / f"{name}{suffix}").unlink(missing_ok=True)
     _write_record(folder, names)
 
 
-def _recorded(folder: Path) -> list[str]:
+def _read_record(folder: Path) -> list[str]:
     """The names in the file `checkpoint`."""
     record = folder / STATE_FILE
     if not record.exists():
@@ -340,17 +340,17 @@ def find_best(ckpt_file: str, best_step: int) -> str | None:
     folder = os.path.dirname(ckpt_file)
     folders = (folder, os.path.join(folder, BEST_FOLDER))
     prefixes = [checkpoint_prefix(folder, best_step) for folder in folders]
-    return next((prefix for prefix in prefixes if is_whole(prefix)), None)
+    return next((prefix for prefix in prefixes if is_intact(prefix)), None)
 
 
 def require_own_best(save_dir: PathLike, is_resumed: bool) -> None:
     """Require that `best` is a folder for this run's best model, without files of other runs.
 
-    If the run is resumed from a checkpoint in `save_dir`, the files in `best` are its own.
+    If the run resumes from a checkpoint in `save_dir`, the files in `best` belong to it.
     """
     folder = Path(save_dir, BEST_FOLDER)
-    is_own = folder.is_dir() and (is_resumed or not any(folder.iterdir()))
-    if os.path.lexists(folder) and not is_own:
+    is_usable = folder.is_dir() and (is_resumed or not any(folder.iterdir()))
+    if os.path.lexists(folder) and not is_usable:
         raise InputError(
             f"{folder}, for the best model of the run, must be an empty folder or not exist: "
             "remove it, or choose another folder."

@@ -18,7 +18,7 @@ _FIRST_ID, _HEAD = re.compile(r"1|1-\d+|0\.1"), re.compile(r"\d+|_")
 
 def looks_like_conllu(lines: Iterable[str]) -> bool | None:
     """Whether the first line with content is the first token of a CoNLL-U file; None if there are
-    only comments. A file that begins with an empty line is something else."""
+    only comments. A file that begins with an empty line is not CoNLL-U."""
     is_first = True
     for line in lines:
         if line.startswith("#") or not (line.strip() or is_first):
@@ -44,16 +44,16 @@ def read_tokens(lines: Iterable[str], source: object) -> Iterator[list[str] | No
             yield None
         elif not line.startswith("#"):
             fields, where = line.split("\t"), f"{source}, line {number}"
-            found = _ID.fullmatch(fields[0])
-            if len(fields) != N_FIELDS or found is None or not fields[1].strip():
+            match = _ID.fullmatch(fields[0])
+            if len(fields) != N_FIELDS or match is None or not fields[1].strip():
                 raise InputError(
                     f"{where}: must be ten fields separated by tabs, an id and a token first, got "
                     f"{shown(line)}."
                 )
-            is_word, first = found[0] == found[1], int(found[1])
-            if first <= last and (is_word or found[2]):
+            is_word, first = match[0] == match[1], int(match[1])
+            if first <= last and (is_word or match[2]):
                 raise InputError(
-                    f"{where}: the id {found[0]} must not follow {last}: an empty line ends each "
+                    f"{where}: the id {match[0]} must not follow {last}: an empty line ends each "
                     "sentence."
                 )
             last = first if is_word else last

@@ -1,4 +1,4 @@
-"""Content that stands for a model's file which is elsewhere, recognised by its first bytes."""
+"""Recognise a placeholder for a model's file by its first bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bilm.files.reading import PathLike
 
 
 def substitute_for_a_file(path: PathLike) -> str | None:
-    """What a file holds instead of data: nothing, a Git LFS pointer or a web page; None: data."""
+    """The content of a file without data: nothing, a Git LFS pointer or a web page; None: data."""
     with open(path, "rb") as file:
         start = file.read(256).lstrip().lower()
     if not start:

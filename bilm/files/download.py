@@ -32,7 +32,7 @@ class Checksum(NamedTuple):
 
     algorithm: str  # "md5" or "sha256"
     digits: str  # hexadecimal, lower case
-    source: str | None = None  # where the number is from, for messages
+    source: str | None = None  # its origin, for messages
 
     def __str__(self) -> str:
         return f"{self.algorithm}={self.digits}" + (f" ({self.source})" if self.source else "")
@@ -135,8 +135,8 @@ def _download(address: str, path: str, checksum: Checksum | None) -> None:
             f"other way and save it as {path}."
         )
 
-    known = checksum and f"{algorithm}:{digits}"
-    files = pooch.Pooch(folder, "", {name: known}, {name: address}, _RETRIES)
+    expected = checksum and f"{algorithm}:{digits}"
+    files = pooch.Pooch(folder, "", {name: expected}, {name: address}, _RETRIES)
     try:
         with named_in_errors(path), _quiet_pooch():
             files.fetch(name, downloader=fetch)
@@ -151,8 +151,8 @@ def _download(address: str, path: str, checksum: Checksum | None) -> None:
 
 
 def problem_of(path: str, name: str | None = None) -> str | None:
-    """Why a file cannot be opened as what the ending of its `name` says (by default `path`), or
-    None."""
+    """Why a file does not have the format of its ending, or None; `name` is its final name, by
+    default `path`."""
     name = name or path
     if problem := substitute_for_a_file(path):
         return problem
@@ -196,7 +196,7 @@ class _Bar:
         self._done = 0
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def _options(bases: list[str], weights: str, where: str) -> str:
 def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
     bases = [base for folder in folders for base in folders[folder]]
     if "checkpoint" in bases or any(base.startswith("model.ckpt-") for base in bases):
-        return not_dumped(f"{source}: a training folder, which holds checkpoints", source)
+        return dump_hint(f"{source}: a training folder, which holds checkpoints", source)
     if "encoder.pkl" in bases:
         return (
             f"{source} must be converted: ELMoForManyLangs models (encoder.pkl) have another "
@@ -117,7 +117,7 @@ def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
     )
 
 
-def not_dumped(what: str, folder: str) -> str:
+def dump_hint(what: str, folder: str) -> str:
     """The message for a training folder, `what`, where a model folder is required."""
     command = f"bilm dump --save_dir {shlex.quote(folder)} --model_dir FOLDER"
     return f"{what}: `{command}` writes a model for use."

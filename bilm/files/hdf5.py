@@ -1,6 +1,6 @@
 """HDF5 files: reading data stored in the file itself, and writing that detects a full disk.
 
-HDF5 files can refer to data in other files. All HDF5 data is read here, which does not allow that.
+HDF5 files can refer to data in other files, which is not allowed here.
 """
 
 from __future__ import annotations
@@ -55,31 +55,31 @@ def shapes_in(file: h5py.File) -> dict[str, tuple[int, ...]]:
     shapes = {}
     for name in names:
         if not isinstance(file.get(name, getlink=True), h5py.SoftLink):
-            item = _own_item(file, name)
+            item = _internal_item(file, name)
             if isinstance(item, h5py.Dataset):
                 shapes[name] = item.shape or ()
     return shapes
 
 
-def own_dataset(file: h5py.File, name: str) -> h5py.Dataset:
+def internal_dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """A dataset whose data is stored in the file itself."""
-    item = _own_item(file, name)
+    item = _internal_item(file, name)
     if not isinstance(item, h5py.Dataset):
         raise KeyError(f"{name} must be a dataset, got a group")
     return item
 
 
-def _own_item(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
+def _internal_item(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
     item: Any = file
     for step in name.split("/"):
         link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
         if link is None:
             raise KeyError(f"the dataset {name} is missing")
-        is_own = isinstance(link, h5py.HardLink)
-        item = item[step] if is_own else None
+        is_internal = isinstance(link, h5py.HardLink)
+        item = item[step] if is_internal else None
         if isinstance(item, h5py.Dataset):
-            is_own = not item.external and not item.is_virtual
-        if not is_own:
+            is_internal = not item.external and not item.is_virtual
+        if not is_internal:
             raise InputError(
                 f"{file.filename}: {name} must be stored in the file itself, not in another file "
                 "or under another name."
@@ -89,26 +89,28 @@ def _own_item(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
 
 def read_numbers(file: h5py.File, name: str) -> np.ndarray:
     """A dataset of floating-point numbers as float32."""
-    dataset = own_dataset(file, name)
+    dataset = internal_dataset(file, name)
     require_floats(file, name, dataset)
     with np.errstate(over="ignore"):
         values = np.asarray(dataset[...].astype(np.float32, copy=False))
     finite = np.isfinite(values)
     if not finite.all():
-        place = tuple(np.argwhere(~finite)[0].tolist())
+        index = tuple(np.argwhere(~finite)[0].tolist())
         raise InputError(
-            f"{file.filename}: {name} must be finite in float32, got {dataset[place]} at {place}."
+            f"{file.filename}: {name} must be finite in float32, got {dataset[index]} at {index}."
         )
     return values
 
 
 def read_scaled_rows(file: h5py.File, name: str, scales: str) -> np.ndarray:
-    """A dataset of int8 (rows, columns), times the number of its row in the dataset `scales`, as
+    """A dataset of int8 (rows, columns) times the factor of each row in the dataset `scales`, as
     float32; errors as for `read_numbers`."""
-    dataset, factors = own_dataset(file, name), read_numbers(file, scales)
+    dataset, factors = internal_dataset(file, name), read_numbers(file, scales)
     _require(dataset.dtype == np.int8 and dataset.ndim == 2, file, name, dataset, "int8 rows")
     has_one_each = factors.shape == dataset.shape[:1]
-    _require(has_one_each, file, scales, own_dataset(file, scales), f"a number per row of {name}")
+    _require(
+        has_one_each, file, scales, internal_dataset(file, scales), f"a number per row of {name}"
+    )
     return dataset[...] * factors[:, np.newaxis]
 
 
@@ -120,7 +122,7 @@ def require_floats(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
 
 def read_integers(file: h5py.File, name: str) -> np.ndarray:
     """A dataset of integers (n,) as int64; errors as for `read_numbers`."""
-    dataset = own_dataset(file, name)
+    dataset = internal_dataset(file, name)
     is_integer = dataset.dtype.kind in "iu" and dataset.ndim == 1
     _require(is_integer, file, name, dataset, "integers (n,)")
     return np.asarray(dataset[...].astype(np.int64, copy=False))
@@ -128,7 +130,7 @@ def read_integers(file: h5py.File, name: str) -> np.ndarray:
 
 def read_words(file: h5py.File, name: str) -> list[str]:
     """A dataset of text (n,); errors as for `read_numbers`."""
-    dataset = own_dataset(file, name)
+    dataset = internal_dataset(file, name)
     is_text = h5py.check_string_dtype(dataset.dtype) is not None and dataset.ndim == 1
     _require(is_text, file, name, dataset, "text (n,)")
     return dataset.asstr()[...].tolist()
@@ -168,7 +170,7 @@ class _Disk(io.FileIO):
     is_closing = False
 
     @contextlib.contextmanager
-    def _failing_once(self) -> Iterator[None]:
+    def _record_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -178,7 +180,7 @@ class _Disk(io.FileIO):
 
     def write(self, data: Any) -> int:
         if self.error is None:
-            with self._failing_once(), memoryview(data) as view:
+            with self._record_error(), memoryview(data) as view:
                 n_written = 0
                 while n_written < len(view):
                     n_written += super().write(view[n_written:]) or 0
@@ -186,24 +188,24 @@ class _Disk(io.FileIO):
 
     def truncate(self, size: int | None = None) -> int:
         if self.error is None:
-            with self._failing_once():
+            with self._record_error():
                 super().truncate(size)
         return size or 0
 
     def readinto(self, buffer: Any) -> int:
         n = super().readinto(buffer) or 0
-        with memoryview(buffer) as view:  # h5py 3.11 gives a buffer that takes no slice of bytes
+        with memoryview(buffer) as view:  # the buffer of h5py 3.11 does not accept a slice of bytes
             view[n:] = bytes(len(view) - n)  # after an error some bytes are missing
         return len(buffer)
 
 
 class JournaledHDF5:
-    """An HDF5 file that grows, and keeps all that was committed however its process ends; a context
+    """A growing HDF5 file that keeps all committed data even if its process is killed; a context
     manager.
 
-    HDF5 overwrites its tables of contents in place, so a file that was being written is lost. Here
-    bytes of the last commit are only replaced in memory, until `commit` has written them to
-    `journal`; opening the file applies the journal, and cuts off what was written after it.
+    HDF5 overwrites its tables of contents in place, so a crash while writing loses the file. Here,
+    bytes of the last commit are replaced in memory only, until `commit` has written them to
+    `journal`; opening the file applies the journal, and cuts off later data.
 
     Attributes:
         file: the open file.
@@ -228,14 +230,14 @@ class JournaledHDF5:
             self._open = stack.pop_all()
 
     def commit(self, record: dict[str, Any], *, close: bool = False) -> None:
-        """Make the file as it is now, and `record`, survive; with `close` nothing more is added."""
+        """Save the current file and `record`; with `close`, close the file first."""
         disk = self._disk
         try:
             if close:
                 self.file.close()
             elif disk.error is None:
                 self.file.flush()
-        except (OSError, RuntimeError):  # HDF5 reads what could not be written
+        except (OSError, RuntimeError):  # HDF5 reads data that could not be written
             if disk.error is None:
                 raise
         if disk.error is not None:
@@ -266,7 +268,7 @@ class _JournaledDisk(_Disk):
 
     def __init__(self, path: str, mode: str) -> None:
         super().__init__(path, mode)
-        self.is_closing = True  # HDF5 cannot go on after an error within a flush
+        self.is_closing = True  # HDF5 cannot continue after an error within a flush
         self._committed = 0
         self._pages: dict[int, bytearray] = {}
 

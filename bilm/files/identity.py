@@ -1,7 +1,7 @@
-"""One fingerprint of a model, wherever two things must belong together.
+"""Fingerprints of models, to check that files belong to the same model.
 
-Token caches, files of vectors and job records carry the fingerprint of the model they were made
-with. Files of other programs carry none, so only their shapes can be checked.
+Token caches, files of vectors and job records hold the fingerprint of the model that created them.
+Files of other programs hold no fingerprint, so only their shapes can be checked.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def fingerprint(arrays: Iterable[np.ndarray], facts: Any) -> str:
 
 
 def require_same_model(one: str, model: str | None, other: str, other_model: str | None) -> None:
-    """Require that two things, `one` and `other` in the message, have the same fingerprint; None is
-    unknown, and passes.
+    """Require the same fingerprint of two things, `one` and `other` in the message; an unknown
+    fingerprint (None) passes.
 
     Raises:
         InputError: the fingerprints differ.

@@ -25,9 +25,9 @@ from bilm.files.file_choice import (
     VOCABULARIES,
     Chosen,
     choose_files,
+    dump_hint,
     files_beside,
     holds_checkpoint,
-    not_dumped,
     option_names,
     softmax_names,
 )
@@ -87,7 +87,7 @@ def open_model(
 
     Raises:
         FileNotFoundError: the file or folder does not exist.
-        InputError: there is not exactly one model; a checkpoint is given, but weights are required;
+        InputError: there is not exactly one model; it is a checkpoint, but weights are required;
             a ZIP file cannot be read; a checksum differs.
         ConnectionError: a model cannot be downloaded.
     """
@@ -107,15 +107,15 @@ def open_model(
     elif os.path.isfile(f"{path}.index"):
         if weights_only:
             folder = os.path.dirname(path) or os.curdir
-            raise InputError(not_dumped(f"{path}: a checkpoint", folder))
+            raise InputError(dump_hint(f"{path}: a checkpoint", folder))
         yield _from_checkpoint(path, path)
     elif _is_hdf5(require_file(path, "model")):
         folder, name = os.path.split(path)
         # Files with other names may belong to other weights.
-        known = {*option_names(name), *VOCABULARIES, *softmax_names(name)}
-        known &= set(os.listdir(folder or os.curdir))
-        chosen = files_beside(sorted(known), "", name, folder or os.curdir)
-        yield _located(chosen, folder, path)
+        siblings = {*option_names(name), *VOCABULARIES, *softmax_names(name)}
+        siblings &= set(os.listdir(folder or os.curdir))
+        chosen = files_beside(sorted(siblings), "", name, folder or os.curdir)
+        yield _files_in(chosen, folder, path)
     elif not zipfile.is_zipfile(path):
         content = substitute_for_a_file(path) or "not a ZIP file, or truncated"
         raise InputError(
@@ -154,13 +154,13 @@ def _is_hdf5(path: str) -> bool:
 
 def _in_folder(folder: str) -> ModelFiles:
     # Archives are often unpacked into a subfolder.
-    found = [*Path(folder).glob("*"), *Path(folder).glob("*/*")]
-    names = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
-    return _located(choose_files(names, folder), folder, folder)
+    paths = [*Path(folder).glob("*"), *Path(folder).glob("*/*")]
+    names = [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
+    return _files_in(choose_files(names, folder), folder, folder)
 
 
-def _located(chosen: Chosen, folder: str, source: str) -> ModelFiles:
-    """The files with the names `chosen` in a folder."""
+def _files_in(chosen: Chosen, folder: str, source: str) -> ModelFiles:
+    """The files `chosen` by name in a folder."""
     options, weights = (os.path.join(folder, name) for name in chosen[:2])
     vocabulary, softmax = (name and os.path.join(folder, name) for name in chosen[2:])
     return ModelFiles(options, weights, vocabulary, source, softmax=softmax)

@@ -1,6 +1,6 @@
 """Models by name: included in the package, or published on the internet.
 
-Besides files and folders, models can be given as
+Besides files and folders, models can be named as
 
     wiki-en, original, nlpl-209 ...     a name in the table below
     https://host/path/model.zip         the address of a ZIP file
@@ -252,9 +252,9 @@ def _from_hugging_face(source: str, with_softmax: bool) -> str:
     try:
         chosen = choose_files(hub.HfApi().list_repo_files(name, revision=revision), text)
         softmax = chosen.softmax if with_softmax else None
-        wanted = list(filter(None, chosen._replace(softmax=softmax)))
+        file_names = list(filter(None, chosen._replace(softmax=softmax)))
         with _hub_bars(hub.utils):
-            folder = hub.snapshot_download(name, revision=revision, allow_patterns=wanted)
+            folder = hub.snapshot_download(name, revision=revision, allow_patterns=file_names)
     except InputError:
         raise
     except Exception as error:  # its HTTP library, and so the errors, depend on its version

@@ -58,7 +58,7 @@ def find_files(pattern: PathLike) -> list[str]:
 
 
 def _hint(pattern: str) -> str:
-    """What is wrong with a pattern that matches no file, as far as can be seen."""
+    """Why a pattern matches no file, as text to append to a message; may be empty."""
     folder = os.path.join(pattern, "")
     starts = [f"{folder}train-", folder] if os.path.isdir(pattern) else [pattern]
     for start in filter(None, starts):
@@ -70,7 +70,7 @@ def _hint(pattern: str) -> str:
 def matching_files(pattern: str) -> list[str]:
     """The files that a glob matches, sorted by name; may be empty.
 
-    Records of `bilm tokenize` are left out. Brackets in the name of an existing file or folder are
+    Records of `bilm tokenize` are skipped. Brackets in the name of an existing file or folder are
     literal.
     """
     if os.path.isfile(pattern):
@@ -78,8 +78,8 @@ def matching_files(pattern: str) -> list[str]:
     folder = os.path.dirname(pattern)
     while folder and not os.path.isdir(folder):
         folder = os.path.dirname(folder)
-    found = glob.glob(glob.escape(folder) + pattern.removeprefix(folder))
-    files = sorted(filter(os.path.isfile, found))
+    matches = glob.glob(glob.escape(folder) + pattern.removeprefix(folder))
+    files = sorted(filter(os.path.isfile, matches))
     return [path for path in files if not path.endswith(TOKENIZER_FILE)]
 
 
@@ -90,9 +90,9 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     require(iterable("names of files"), patterns=patterns)
     files: dict[str, str] = {}
     for path in sorted({path for pattern in patterns for path in find_files(pattern)}):
-        known = files.setdefault(os.path.realpath(path), path)
-        if known != path:
-            logger.warning("%s is the same file as %s, which is read only once", path, known)
+        first = files.setdefault(os.path.realpath(path), path)
+        if first != path:
+            logger.warning("%s is the same file as %s, which is read only once", path, first)
     if not files:
         raise InputError("patterns must name at least one file.")
     return list(files.values())
@@ -125,7 +125,7 @@ def size_of(files: Iterable[PathLike]) -> int:
 PLAIN, FASTA, CONLLU = "plain text", "FASTA", "CoNLL-U"
 
 _BLOCK = 1 << 16  # bytes to decode at once
-_HEAD = 512  # bytes that tell what a file is
+_HEAD = 512  # bytes that identify the format of a file
 _LONGEST_HEADER = 16 * _BLOCK  # most characters of comments before the first token of CoNLL-U
 _COMPRESSION: tuple[tuple[re.Pattern[bytes], Callable[[IO[bytes]], Any]], ...] = (
     (re.compile(rb"\x1f\x8b"), lambda stream: gzip.GzipFile(fileobj=stream)),
@@ -134,7 +134,7 @@ _COMPRESSION: tuple[tuple[re.Pattern[bytes], Callable[[IO[bytes]], Any]], ...] =
 )
 # Exceptions from readers of compressed files if the data is truncated or damaged.
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
-# First bytes of files that are not UTF-8: their name, and what to do.
+# First bytes of files that are not UTF-8, their format, and what to do.
 _NOT_TEXT = (
     (re.compile(rb"PK\x03\x04"), "a ZIP file", "Unpack it first"),
     (re.compile(rb"7z\xbc\xaf\x27\x1c"), "a 7z archive", "Unpack it first: 7z x FILE"),
@@ -171,7 +171,7 @@ def text_digest(path: PathLike) -> str:
 class Text:
     """A text file or stream, which can be read once: as `blocks`, `lines` or `sentences`.
 
-    It is recognised by its content, whatever its name: gzip, xz and bzip2 data is decompressed;
+    The format is recognised by content, not by name: gzip, xz and bzip2 data is decompressed;
     text whose first character is ">" is FASTA; text whose first line, after comments, is a token of
     CoNLL-U is CoNLL-U. A byte order mark at the start is dropped.
 
@@ -198,7 +198,7 @@ class Text:
         self._digest = digest
         self.is_compressed = self._data is not stream
         # `read1` returns the bytes of a pipe that have arrived.
-        self._blocks = self._decoded(getattr(self._data, "read1", self._data.read))
+        self._blocks = self._decode(getattr(self._data, "read1", self._data.read))
         self._first = next(self._blocks, "")
         while (kind := _kind(self._first)) is None and (more := next(self._blocks, "")):
             self._first += more
@@ -219,8 +219,8 @@ class Text:
             yield from [line.rstrip("\r") for line in lines] if "\r" in block else lines
 
     def sentences(self) -> Iterator[str]:
-        """The sentences: the lines of plain text, which may be empty; of CoNLL-U the tokens as they
-        are written (column FORM, divided tokens undivided), joined by spaces.
+        """The sentences: the lines of plain text, which may be empty; for CoNLL-U the tokens as
+        written (column FORM; divided tokens stay undivided), joined by spaces.
 
         Raises:
             InputError: the text is FASTA; a line of CoNLL-U has another form.
@@ -253,15 +253,15 @@ class Text:
             self._data.readline(LONGEST_LINE)  # the rest of a line that begins before the span
 
         def read(_: int) -> bytes:
-            left = stop - self._data.tell()
-            data = self._data.read(min(size, left)) if left > 0 else b""
+            n_remaining = stop - self._data.tell()
+            data = self._data.read(min(size, n_remaining)) if n_remaining > 0 else b""
             more = bool(data) and not data.endswith(b"\n")
             return data + self._data.readline(LONGEST_LINE + 2) if more else data
 
-        return self._decoded(read, self._data.tell() if start else 0)
+        return self._decode(read, self._data.tell() if start else 0)
 
-    def _decoded(self, read: Callable[[int], bytes], start: int = 0) -> Iterator[str]:
-        """Complete lines in blocks, from what `read` returns; they begin at the byte `start`."""
+    def _decode(self, read: Callable[[int], bytes], start: int = 0) -> Iterator[str]:
+        """Blocks of complete lines from the data that `read` returns; it begins at byte `start`."""
         n_lines, rest, data = 0, b"", b"?"
         while data:
             try:
@@ -302,15 +302,15 @@ class Text:
                 yield text
             n_lines += text.count("\n")
             if problem:
-                known = _not_text(content[:_HEAD]) if is_first else None
-                if known:
-                    raise InputError(f"{self.name}: must be UTF-8 text, got {known}.")
+                description = _not_text(content[:_HEAD]) if is_first else None
+                if description:
+                    raise InputError(f"{self.name}: must be UTF-8 text, got {description}.")
                 where = f"byte {wrong - line_start} is 0x{block[wrong]:02x}"
                 cure = ". Convert the text: iconv -f ENCODING -t UTF-8" if nul < 0 else ""
                 raise self._error(f"{problem}: {where}{cure}", n_lines, start)
 
     def _error(self, problem: str, n_lines: int, start: int) -> InputError:
-        """The error for the line after `n_lines` lines from the byte `start`."""
+        """The error for the line after the first `n_lines` lines from byte `start`."""
         if start:
             self._data.seek(0)
             blocks = (min(_BLOCK, start - byte) for byte in range(0, start, _BLOCK))
@@ -329,7 +329,7 @@ def _kind(text: str) -> str | None:
 
 
 def _not_text(head: bytes) -> str | None:
-    """The name of a file that is not UTF-8 text, by its first bytes, and what to do."""
+    """The format of a file that is not UTF-8 text, by its first bytes, and what to do."""
     names = (f"{name}. {cure}" for magic, name, cure in _NOT_TEXT if magic.match(head))
     return next(names, None)
 
@@ -338,11 +338,11 @@ def decompressed(stream: IO[bytes]) -> Any:
     """A stream of the decompressed data if it begins like gzip, xz or bzip2 data; otherwise the
     stream itself."""
     head = _first_bytes(stream)
-    return next((opened(stream) for magic, opened in _COMPRESSION if magic.match(head)), stream)
+    return next((reader(stream) for magic, reader in _COMPRESSION if magic.match(head)), stream)
 
 
 def begins_like_fasta(stream: IO[bytes]) -> bool:
-    """Whether an uncompressed stream begins with ">", seen without reading it."""
+    """Whether an uncompressed stream begins with ">"; nothing is consumed."""
     return _first_bytes(stream).removeprefix(codecs.BOM_UTF8).startswith(b">")
 
 
@@ -413,10 +413,10 @@ def read_files(
 
 
 def plain_start(sentence: str) -> str:
-    """What a file of plain text must begin with before its first sentence: an empty line if the
-    sentence would be taken for a byte order mark, FASTA or CoNLL-U."""
-    is_taken = sentence.startswith("\ufeff") or _kind(sentence) in (FASTA, CONLLU)
-    return "\n" if is_taken else ""
+    """The prefix of a plain text file before its first sentence: an empty line if the sentence
+    would be mistaken for a byte order mark, FASTA or CoNLL-U."""
+    is_ambiguous = sentence.startswith("\ufeff") or _kind(sentence) in (FASTA, CONLLU)
+    return "\n" if is_ambiguous else ""
 
 
 @functools.lru_cache(maxsize=1024)

@@ -54,7 +54,7 @@ def read_tensors(path: PathLike) -> dict[str, np.ndarray]:
         return _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
     except (InputError, OSError):
         raise
-    except Exception as error:  # a damaged pickle may raise any
+    except Exception as error:  # a damaged pickle may raise anything
         content = substitute_for_a_file(path) or f"damaged: {error!r}"
         raise InputError(f"{path}: not a torch file, or {content}") from error
 
@@ -65,29 +65,29 @@ def _read_zip(path: str) -> dict[str, np.ndarray]:
     (name,) = [name for name in members if name.endswith("/data.pkl")]
     start = f"{name.removesuffix('data.pkl')}data/"
     numbers = {name.removeprefix(start): content for name, content in members.items()}
-    return _arrays(path, _tensors_of(path, io.BytesIO(members[name])), numbers)
+    return _arrays(path, _read_tensors(path, io.BytesIO(members[name])), numbers)
 
 
 def _read_legacy(path: str) -> dict[str, np.ndarray]:
     with open(path, "rb") as file:
-        if _unpickled(path, file) != _MAGIC or _unpickled(path, file) != _PROTOCOL:
+        if _unpickle(path, file) != _MAGIC or _unpickle(path, file) != _PROTOCOL:
             raise ValueError("it must begin with torch's magic number")
-        _unpickled(path, file)  # sizes of the machine's numbers
-        tensors = _tensors_of(path, file)
+        _unpickle(path, file)  # sizes of the machine's numbers
+        tensors = _read_tensors(path, file)
         itemsizes = {
             tensor.storage.key: np.dtype(tensor.storage.dtype).itemsize
             for tensor in tensors.values()
         }
         numbers = {}
-        for key in _unpickled(path, file):
+        for key in _unpickle(path, file):
             (length,) = struct.unpack("<q", file.read(8))
             numbers[key] = file.read(length * itemsizes[key])
     return _arrays(path, tensors, numbers)
 
 
-def _tensors_of(path: str, file: IO[bytes]) -> dict[str, _Tensor]:
+def _read_tensors(path: str, file: IO[bytes]) -> dict[str, _Tensor]:
     """The tensors that a state dict's pickle describes."""
-    tensors = _unpickled(path, file)
+    tensors = _unpickle(path, file)
     if not isinstance(tensors, dict) or not all(isinstance(t, _Tensor) for t in tensors.values()):
         raise InputError(f"{path} must hold a dict of tensors, got {shown(tensors)}.")
     return tensors
@@ -111,7 +111,7 @@ def _arrays(
     return arrays
 
 
-def _unpickled(path: str, file: IO[bytes]) -> Any:
+def _unpickle(path: str, file: IO[bytes]) -> Any:
     """The next pickle of a file, which must consist of plain values and allowed names."""
     return _Unpickler(path, file).load()
 

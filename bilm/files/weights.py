@@ -30,7 +30,7 @@ from bilm.files.identity import fingerprint, require_same_model
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write
 
-if TYPE_CHECKING:  # they import TensorFlow, which readers of shapes do not need
+if TYPE_CHECKING:  # TensorFlow is not needed to read shapes
     from bilm.core.lstm import LSTMStack
     from bilm.core.network import BiLM
     from bilm.core.weight_names import Encoder, Weight
@@ -40,16 +40,15 @@ ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
 LSTM_GROUPS = ("RNN_", "rnn")
 # Additional datasets in our files. A softmax tied to the word embedding has only b.
 SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
-# How often each word of the vocabulary occurs in the beginning of the training text.
+# Occurrences of each word of the vocabulary in the beginning of the training text.
 WORD_COUNTS = "vocabulary/counts"
-# A softmax in int8 has a factor for each row.
+# The factor of each row of an int8 softmax.
 SOFTMAX_SCALES = "softmax/W_scales"
 # The tokens of a dictionary in the order of their rows, one per line, as UTF-8 bytes.
 DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 # Initial LSTM states, if they are not zeros: states/DIRECTION/LAYER/c and h.
 STATES = "states/"
-# File attributes: a JSON object about the training; the fingerprint of the model to which the token
-# cache in the file belongs.
+# File attributes: a JSON object about the training; the fingerprint of the token cache's model.
 TRAINING, MODEL = "training", "model"
 
 
@@ -101,7 +100,7 @@ class WeightsFile:
 
     def require_network(self, options: Options) -> dict[str, tuple[int, ...]]:
         """Check the network's weights as `load` does, without TensorFlow; return their shapes by
-        the names in our files."""
+        standard name."""
         expected = network_shapes(options, None if options.char_cnn else self.n_embedded())
         groups = (*ENCODER_GROUPS, *LSTM_GROUPS)
         names = {standard_name(n): n for n in self.shapes if n.startswith(groups)}
@@ -156,7 +155,7 @@ class WeightsFile:
         return fingerprint((self.numbers(name) for name in names), [names, tokens, words])
 
     def training(self) -> dict[str, Any] | None:
-        """Facts about the training, or None if the file lacks them.
+        """Facts about the training; None if the file has none.
 
         `dump_weights` writes "steps", "tokens" (predictions per direction), "passes" (over the
         training text), "n_train_tokens" (per epoch), "n_tokens_vocab" and "reset_rate"; unknown
@@ -192,7 +191,7 @@ def open_if_given(
 
 
 def require_model_of(part: WeightsFile | None, weights: WeightsFile | None) -> None:
-    """Require that a token cache or a softmax from a file of its own belongs to a model; files
+    """Require that a separate file with a token cache or a softmax belongs to a model; files
     without a fingerprint pass."""
     if part is not None and weights is not None and part is not weights:
         require_same_model(part.path, part.fingerprint, weights.path, weights.fingerprint)
@@ -258,7 +257,8 @@ _VARIABLES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 
 
 def standard_name(name: str) -> str:
-    """The name of a dataset in our files; the original wrote others for one layer or direction."""
+    """The name of a dataset in our files; the original used other names for one layer or one
+    direction."""
     match = _CELL.fullmatch(name)
     if match is None:
         return name
@@ -302,13 +302,13 @@ def save_hdf5(
             value = np.asarray(value)
             number = softmax_dtype if name in (SOFTMAX_W, SOFTMAX_B) else dtype
             if number == "int8":
-                number = "float32"  # of the bias, and of the factors
+                number = "float32"  # bias and factors
                 if name == SOFTMAX_W:
                     value, file[SOFTMAX_SCALES] = _as_int8(value)
                     number = "int8"
-            # Others are chosen for small files, so they are compressed as well.
-            packed = {} if number == "float32" else {"compression": "gzip", "shuffle": True}
-            file.create_dataset(name, data=value.astype(number, copy=False), **packed)
+            # Smaller types are chosen for small files, so they are compressed as well.
+            compression = {} if number == "float32" else {"compression": "gzip", "shuffle": True}
+            file.create_dataset(name, data=value.astype(number, copy=False), **compression)
         for name, value in (texts or {}).items():
             file.create_dataset(name, data=value)
         if words is not None:

@@ -1,4 +1,4 @@
-"""Outputs: declared and checked before the work, put in place together when they are complete."""
+"""Output files: checked before the work, and put in place together when they are complete."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Inputs = Mapping[str, PathLike | Iterable[PathLike] | None]
 class Outputs:
     """The files that a command or a function writes.
 
-    All are checked when the object is made, before the work. `temporaries` yields names to write
+    All are checked when the object is created, before the work. `temporaries` yields names to write
     to, and renames the files into place when its block succeeds: all of them, or none. A file that
     appeared in the meantime is not replaced without `overwrite`; with it, old files stay until the
     new ones are in place.
@@ -41,11 +41,11 @@ class Outputs:
     can be declared again.
 
     Args:
-        paths: files, and those of `folders` that are written as a whole; None is skipped. A link to
-            a file or folder stands for its target.
-        inputs: what is read, by the names of the arguments: files that must not be overwritten.
-        overwrite: replace existing files. An existing folder is replaced only if it has no files
-            but `replaces`, and the first of these.
+        paths: files, and complete folders (also in `folders`); None is skipped. A link to a file or
+            folder stands for its target.
+        inputs: input files by argument name; they must not be overwritten.
+        overwrite: replace existing files. An existing folder is replaced only if it holds the
+            first file of `replaces`, and no files but these.
         allowed_by: flag or argument that allows overwriting, for messages.
         folders: folders of some of `paths` that are created if missing. Files of a new folder
             appear at once.
@@ -71,23 +71,23 @@ class Outputs:
         replaces: Sequence[str] = (),
     ) -> None:
         self._folders = set(map(_folder_name, folders))
-        self.paths = [self._checked(path) for path in paths if path is not None]
-        elsewhere = [self._checked(path) for path in updated if path is not None]
+        self.paths = [self._check_path(path) for path in paths if path is not None]
+        updated_paths = [self._check_path(path) for path in updated if path is not None]
         self._overwrite = overwrite
-        _require_distinct([*self.paths, *elsewhere], inputs or {})
-        taken = [path for path in self.paths if _is_taken(path)]
+        _require_distinct([*self.paths, *updated_paths], inputs or {})
+        existing = [path for path in self.paths if _is_taken(path)]
         self._replaceable: set[str] = set()
         self._replaces = replaces
         if not overwrite:
-            if taken and self.paths[0] not in taken:
-                self._replaceable = set(filter(is_of_killed_run, taken))
-            if taken := [path for path in taken if path not in self._replaceable]:
-                raise overwritten(*taken, allowed_by=allowed_by)
-        for path in filter(os.path.isdir, taken):
+            if existing and self.paths[0] not in existing:
+                self._replaceable = set(filter(is_of_killed_run, existing))
+            if existing := [path for path in existing if path not in self._replaceable]:
+                raise overwritten(*existing, allowed_by=allowed_by)
+        for path in filter(os.path.isdir, existing):
             _require_only(path, replaces)
 
-    def _checked(self, path: PathLike) -> str:
-        """The path of an output whose place is in order."""
+    def _check_path(self, path: PathLike) -> str:
+        """The path of an output, with links resolved, if a file can be written there."""
         name = require_path(path)
         if _folder_name(name) in self._folders:
             name = _folder_name(name)
@@ -154,7 +154,7 @@ class Outputs:
                     if is_folder:  # again, because files may have been added during the work
                         _require_only(target, self._replaces)
                     old[target] = _beside(target, _OLD)
-                    # The first file is never next to the others of another result.
+                    # The first file must never be next to other files of another result.
                     _keep(target, old[target], move=is_folder or target == moves[0][0])
             for target, temporary in reversed(moves):
                 _move(temporary, target, self._may_replace(target))
@@ -163,14 +163,14 @@ class Outputs:
                 for target, temporary in moves:
                     if (moves[1:] or target in old) and _is_moved(temporary, target):
                         _remove(target)
-                for target, kept in old.items():
-                    if os.path.exists(target) and os.path.samefile(kept, target):
-                        os.remove(kept)
-                    elif os.path.lexists(kept):
-                        os.replace(kept, target)
+                for target, backup in old.items():
+                    if os.path.exists(target) and os.path.samefile(backup, target):
+                        os.remove(backup)
+                    elif os.path.lexists(backup):
+                        os.replace(backup, target)
             raise
-        for kept in old.values():
-            _remove(kept)
+        for backup in old.values():
+            _remove(backup)
 
     def _may_replace(self, target: str) -> bool:
         return self._overwrite or target in self._replaceable
@@ -192,9 +192,9 @@ def _require_distinct(paths: Sequence[str], inputs: Inputs) -> None:
             raise InputError(f"{path!r} is named for two outputs.")
     existing = [path for path in paths if os.path.exists(path)]
     for argument, value in inputs.items() if existing else ():
-        for read in [value] if isinstance(value, str | os.PathLike) else value or ():
+        for source in [value] if isinstance(value, str | os.PathLike) else value or ():
             for path in existing:
-                if os.path.exists(read) and os.path.samefile(path, read):
+                if os.path.exists(source) and os.path.samefile(path, source):
                     raise InputError(f"{path!r} is an input ({argument}): name another output.")
 
 
@@ -204,7 +204,7 @@ def _require_folder(path: str) -> None:
 
 
 def _require_only(folder: str, names: Sequence[str]) -> None:
-    """Require that a folder has no files but `names`, and the first of these."""
+    """Require that a folder holds the first of `names`, and no files but these."""
     files = [path for path in Path(folder).rglob("*") if path.is_symlink() or not path.is_dir()]
     others = sorted({str(path.relative_to(folder)) for path in files} - set(names))
     if names and not os.path.isfile(os.path.join(folder, names[0])):
@@ -243,20 +243,20 @@ def is_of_killed_run(path: str) -> bool:
 
 
 def _warn_of_killed_runs(folder: str) -> None:
-    for left in _hidden(folder, _TEMPORARY) + _hidden(folder, _OLD):
-        logger.warning("%s was left by a killed run; remove it unless a run is active", left)
+    for path in _hidden(folder, _TEMPORARY) + _hidden(folder, _OLD):
+        logger.warning("%s was left by a killed run; remove it unless a run is active", path)
 
 
-def _keep(path: str, kept: str, *, move: bool) -> None:
+def _keep(path: str, backup: str, *, move: bool) -> None:
     """Give a file or folder another name; without `move` a file has both names if possible."""
     if not move:
         try:
-            os.link(path, kept)
+            os.link(path, backup)
             return
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-    os.rename(path, kept)
+    os.rename(path, backup)
 
 
 def _move(temporary: str, target: str, overwrite: bool) -> None:

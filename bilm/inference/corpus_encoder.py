@@ -41,7 +41,7 @@ class CorpusEncoder:
     """Runs a network over a stream of sentences.
 
     `window_tokens` tokens are computed at a time; a longer sentence is a window of its own, and
-    `chunk_tokens` of it are computed at a time. Both can be set.
+    `chunk_tokens` of it are computed at a time. Both attributes can be set.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class CorpusEncoder:
         with self._lock:
             words, numbers = self._words, self._words.numbers(sentences)
             for kind in np.unique(kinds[kinds > 0]).tolist():
-                of_kind = numbers[np.repeat(kinds == kind, lengths)]
-                own = lengths[kinds == kind]
+                kind_numbers = numbers[np.repeat(kinds == kind, lengths)]
+                kind_lengths = lengths[kinds == kind]
                 results[kind] = self._runner(
-                    words.vectors, of_kind, own, is_full, words.n_forgotten
+                    words.vectors, kind_numbers, kind_lengths, is_full, words.n_forgotten
                 )
         return (next(results[kind]) for kind in kinds.tolist())
 
@@ -111,9 +111,9 @@ class CorpusEncoder:
             for d, layers in enumerate(part):
                 # (steps, 1, dim), in the reading order of the direction
                 positions = slice(n - stop, n - start) if d else slice(start, stop)
-                read = [layer[::-1, 0] if d else layer[:, 0] for layer in layers]
+                outputs = [layer[::-1, 0] if d else layer[:, 0] for layer in layers]
                 columns = slice(d * dim, (d + 1) * dim)
-                yield Block(positions, columns, np.stack([vectors[ids[positions]], *read]))
+                yield Block(positions, columns, np.stack([vectors[ids[positions]], *outputs]))
 
 
 class EncodedWords:
@@ -128,7 +128,7 @@ class EncodedWords:
         self._kept_bytes = kept_bytes
         self._numbers = DistinctWords()
         self._n_encoded = 0
-        self.n_forgotten = 0  # words that had numbers before
+        self.n_forgotten = 0  # words that lost their numbers
         self.vectors = np.empty((4096, network.stacks[0].options.projection_dim), np.float32)
 
     def numbers(self, sentences: Iterable[Tokens]) -> np.ndarray:
@@ -149,7 +149,7 @@ class EncodedWords:
         return numbers
 
     def encode(self, words: Tokens, vectors: np.ndarray) -> None:
-        """Write the vectors of words, which need not be distinct, into (words or more, dim)."""
+        """Write the vectors of words, which may repeat, into `vectors` (words or more, dim)."""
         # Words of similar length together, because a batch is padded to its longest word.
         order = np.argsort([len(word) for word in words], kind="stable")
         for start in range(0, len(words), _ENCODED_AT_ONCE):

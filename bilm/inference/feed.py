@@ -68,14 +68,14 @@ def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) ->
     steps, rows = feed.targets.shape[1:]
     n_rows, n_steps = shape or (rows, steps)
     n_characters = feed.distinct.shape[1] if feed.distinct.ndim == 2 else None
-    for what, needed, given in (
+    for what, needed, actual in (
         ("directions", options.n_directions, len(feed.words)),
         ("max_characters_per_token", options.max_word_length, n_characters),
         ("rows per batch", n_rows, rows),
         ("tokens per row", n_steps, steps),
     ):
-        if given != needed:
-            raise InputError(f"The data must have {what} = {needed}, got {given}.")
+        if actual != needed:
+            raise InputError(f"The data must have {what} = {needed}, got {actual}.")
     n_tokens = options.n_tokens_vocab or 0
     n_inputs = N_CHARACTERS if options.char_cnn else n_tokens
     for what, ids, n in (

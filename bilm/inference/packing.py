@@ -5,8 +5,8 @@ their starts. The backward direction has a sentence's words in reverse, at the s
 first input, `<S>` or `</S>`, is the same for all sentences: they start from the states after it.
 
 The cost of a step is its number of rows plus a fixed cost, which is smaller in a compiled program.
-Programs exist for a few numbers of rows. Each is compiled when running without it has already
-cost more than its compilation would, or when more text follows.
+Programs exist for a few numbers of rows. A program is compiled once running without it has
+cost more than its compilation, or when more text follows.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class PackedRunner:
             mode = Mode.COMPILED_LOOP if in_loop else Mode.COMPILED_STEPS
         self._mode = mode
         in_loop = mode is Mode.COMPILED_LOOP
-        self._products = _WordProducts(network, kept_words) if in_loop else None
+        self._word_products = _WordProducts(network, kept_words) if in_loop else None
         fast_rows, n_steps = _IN_LOOP if in_loop else _STEPWISE
         self._rows = tuple(rows or fast_rows)
         self.window_tokens = max(self._rows) * n_steps
@@ -146,7 +146,7 @@ class PackedRunner:
                 ProductLookup(table, ids[d], n_steps) if in_loop else tf.gather(table, ids[d])
                 for d, table in enumerate(tables)
             ]
-            boundaries = [Boundaries(None, resets, of_direction) for of_direction in initial]
+            boundaries = [Boundaries(None, resets, states_before) for states_before in initial]
             return network.run(inputs, states, boundaries, mode=mode)
 
         width = 4 * lstm.dim if in_loop else lstm.projection_dim
@@ -163,7 +163,7 @@ class PackedRunner:
     def __call__(
         self,
         table: np.ndarray,  # float32 (words, projection_dim); `<S>` and `</S>` are words 0 and 1
-        numbers: np.ndarray,  # int32, the words of all sentences in order: rows of `table`
+        numbers: np.ndarray,  # int32, rows of `table` for the words of all sentences, in order
         lengths: np.ndarray,  # int64 (sentences,), words of each sentence, >= 1
         is_full: bool,  # more text follows, so that a compilation is worthwhile
         n_former: int = 0,  # words in former tables, which differ from this table's
@@ -174,10 +174,10 @@ class PackedRunner:
         used, ids = np.unique(numbers, return_inverse=True)
         vectors = table[used]
         sentences, run = self._choose(lengths, is_full)
-        if run is self._plain or self._products is None:
+        if run is self._plain or self._word_products is None:
             parts = self._parts(run, sentences, self._tables(vectors), ids, sentences.shape[0])
         else:
-            tables, rows = self._products.looked_up(n_former + used, vectors)
+            tables, rows = self._word_products.look_up(n_former + used, vectors)
             parts = self._parts(run, sentences, tables, rows[ids], self._loop_steps)
         outputs, stops = list(parts), np.cumsum(lengths)
         return (
@@ -205,7 +205,7 @@ class PackedRunner:
         """The outputs of consecutive runs of `at_once` steps; `ids` are the rows of `tables` for
         the words of all sentences."""
         n_steps, n_rows = sentences.shape
-        # A program has a fixed number of steps.
+        # Programs have a fixed number of steps.
         more = 0 if run is self._plain else -n_steps % at_once
         inputs = np.pad(sentences.ids(ids, len(tables)), [(0, 0), (0, more), (0, 0)])
         resets = np.pad(sentences.resets(), [(0, more), (0, 0)])
@@ -214,7 +214,7 @@ class PackedRunner:
             part = slice(start, start + at_once)
             n = min(at_once, n_steps - start)
             layers, states = run(tables, inputs[:, part], resets[part], n, self._initial, states)
-            yield [[np.asarray(x) for x in of_direction] for of_direction in layers]
+            yield [[np.asarray(x) for x in outputs] for outputs in layers]
 
     def _start(self, table: np.ndarray) -> None:
         """Compute the states before a sentence's first word, for one row: those after the first
@@ -234,8 +234,8 @@ class PackedRunner:
         """The fastest layout, and the function that runs it."""
         total, longest = int(lengths.sum()), int(lengths.max())
 
-        def cost(n_rows: int, of_step: int) -> int:
-            return max(longest, -(-total // n_rows)) * (n_rows + of_step)
+        def cost(n_rows: int, step_cost: int) -> int:
+            return max(longest, -(-total // n_rows)) * (n_rows + step_cost)
 
         ready = [(cost(n, _PLAIN_STEP), n, self._plain) for n in _PLAIN_ROWS]
         ready += [(cost(n, _COMPILED_STEP), n, run) for n, run in self._programs.items()]
@@ -265,7 +265,7 @@ class _WordProducts:
         self._numbers = np.empty(0, np.int64)  # each row's word; negative: none
         self._used_at = np.empty(0, np.int64)  # number of the last call that used each row
 
-    def looked_up(
+    def look_up(
         self, numbers: np.ndarray, vectors: np.ndarray
     ) -> tuple[list[tf.Tensor], np.ndarray]:
         """The tables, and the rows of distinct words, int32; missing words are computed from their
@@ -278,11 +278,11 @@ class _WordProducts:
             self._numbers, self._used_at = -1 - np.arange(n_rows), np.zeros(n_rows, np.int64)
         self._n_calls += 1
         rows = np.full(len(numbers), -1, np.int32)
-        _, found, at = np.intersect1d(
+        _, hits, hit_rows = np.intersect1d(
             numbers, self._numbers, assume_unique=True, return_indices=True
         )
-        rows[found] = at
-        self._used_at[at] = self._n_calls
+        rows[hits] = hit_rows
+        self._used_at[hit_rows] = self._n_calls
         is_new = rows < 0
         if not is_new.any():
             return self._tables, rows

@@ -21,7 +21,7 @@ from bilm.inference.feed import make_feed
 
 logger = logging.getLogger(__name__)
 
-# A ratio of perplexities, from initial states and from the states of training, that is too high.
+# Warn above this ratio of perplexities: from the initial states, and from the states of training.
 _LOST = 1.1
 
 
@@ -38,7 +38,7 @@ class SentenceScores(NamedTuple):
 
 
 class Perplexity(float):
-    """exp(mean loss of both directions), a float, with its parts."""
+    """exp(mean loss of both directions), a float, with details."""
 
     forward: float
     backward: float | None  # None for a model of one direction
@@ -67,7 +67,7 @@ class Perplexity(float):
         return dict(zip(("forward", "backward"), self.start_ratio or (), strict=False))
 
     def warn_if_lost(self, reset_rate: float) -> None:
-        """Log a warning if the model does much worse from the initial states."""
+        """Log a warning if the model performs much worse from the initial states."""
         lost = {name: ratio for name, ratio in self.start_ratios().items() if ratio > _LOST}
         if lost:
             logger.warning(
@@ -112,8 +112,8 @@ class _Predictions(NamedTuple):
     targets: np.ndarray  # int32 (predictions,)
 
     @classmethod
-    def of_feed(cls, feed: Feed, mask: np.ndarray, same_start: bool) -> _Predictions:
-        """`same_start`: whether all rows start from one state, as unfinished rows do not."""
+    def from_feed(cls, feed: Feed, mask: np.ndarray, same_start: bool) -> _Predictions:
+        """`same_start`: whether all rows start from the same state; unfinished rows do not."""
         n_directions, n_steps, n_rows = feed.words.shape
         text = np.arange(n_directions * n_rows).reshape(n_directions, n_rows)
         text = text // n_rows * n_rows if same_start else text
@@ -141,8 +141,8 @@ class Scorer:
     run; None: all.
 
     Args:
-        model: it may be in training.
-        precision: of the matmuls, "float32" or "bfloat16", whatever the model's own is.
+        model: may be in training.
+        precision: of the matmuls, "float32" or "bfloat16"; overrides the model's.
     """
 
     def __init__(self, model: LanguageModel, precision: str = "float32") -> None:
@@ -157,10 +157,12 @@ class Scorer:
         """The loss of every prediction: float32 (n_directions, time, batch), nats; 0 at padding."""
         feed, states, directions = self._inputs(chunk, states, directions)
         same_start = all(x.shape[0] == 1 for x in tf.nest.flatten(states))
-        predictions = _Predictions.of_feed(feed, chunk.mask, same_start)
-        found, after = self._function(directions, scores=True)(feed, states, predictions)
+        predictions = _Predictions.from_feed(feed, chunk.mask, same_start)
+        log_probabilities, after = self._function(directions, scores=True)(
+            feed, states, predictions
+        )
         losses = np.zeros(feed.words.shape, np.float32)
-        losses[:, chunk.mask] = -found.numpy().reshape(len(directions), -1)
+        losses[:, chunk.mask] = -log_probabilities.numpy().reshape(len(directions), -1)
         return losses, after
 
     def hidden(
@@ -213,9 +215,9 @@ class Scorer:
             if predictions is None:
                 return layer, after
             # (n_directions * time * batch, projection_dim) -> (texts, projection_dim)
-            of_texts = tf.gather(tf.reshape(layer, (-1, layer.shape[-1])), predictions.first)
+            vectors = tf.gather(tf.reshape(layer, (-1, layer.shape[-1])), predictions.first)
             softmax = self._model.softmax
-            return softmax.log_probabilities(of_texts, *predictions[1:]), after
+            return softmax.log_probabilities(vectors, *predictions[1:]), after
 
 
 @contextlib.contextmanager
@@ -228,8 +230,8 @@ def _in_precision(model: LanguageModel, precision: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for part, own in before.items():
-            part.precision = own
+        for part, value in before.items():
+            part.precision = value
 
 
 def chunks_of_batch(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:
@@ -238,10 +240,10 @@ def chunks_of_batch(batch: Batch, options: Options, n_tokens: int) -> Iterator[C
     steps = max(1, n_tokens // rows)
     feed = make_feed(batch, options)
     for start in range(0, length, steps):
-        of_chunk = slice(start, start + steps)
+        positions = slice(start, start + steps)
         yield Chunk(
-            Feed(feed.distinct, feed.words[:, of_chunk], feed.targets[:, of_chunk]),
-            batch.mask.T[of_chunk],
+            Feed(feed.distinct, feed.words[:, positions], feed.targets[:, positions]),
+            batch.mask.T[positions],
             start > 0,
             batch.sentences,
             start,

@@ -16,7 +16,7 @@ import numpy as np
 
 from bilm.core.errors import InputError
 from bilm.core.options import Options
-from bilm.files.checkpoints import holds_checkpoint, is_whole, list_checkpoints
+from bilm.files.checkpoints import holds_checkpoint, is_intact, list_checkpoints
 from bilm.files.reading import OPTIONS_FILE, PathLike, read_json_object
 from bilm.intervals import Interval
 from bilm.training.log import LOG_FILE
@@ -139,7 +139,7 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
     start = os.path.join(folder, os.path.basename(restart_ckpt_file))
     for prefix in prefixes[prefixes.index(start) + 1 :] if start in prefixes else []:
         # A damaged checkpoint may be replaced; finding the newest one has logged a warning.
-        if is_whole(prefix):
+        if is_intact(prefix):
             raise InputError(
                 f"{restart_ckpt_file}: the folder has a newer checkpoint, "
                 f"{os.path.basename(prefix)}, which would be lost. Resume from that one, or "

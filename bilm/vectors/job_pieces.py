@@ -24,7 +24,7 @@ import numpy as np
 from bilm.core.errors import InputError, one_of, require
 from bilm.core.options import Options
 from bilm.data.sentences import Sentence
-from bilm.files.hdf5 import open_hdf5, own_dataset, writing_hdf5
+from bilm.files.hdf5 import internal_dataset, open_hdf5, writing_hdf5
 from bilm.files.writing import atomic_write
 from bilm.inference.layers import LayerChoice, plain_layers
 
@@ -157,12 +157,12 @@ class JobPieces:
         """For each saved piece: its sentences with their numbers of rows, and its vectors."""
         for path in self._paths:
             with open_hdf5(path, "piece") as file:
-                content = json.loads(own_dataset(file, "sentences")[()].tobytes())
+                content = json.loads(internal_dataset(file, "sentences")[()].tobytes())
                 sentences = [
                     (Sentence(number, text, key), 1 if self.is_pooled else n_rows)
                     for number, text, key, n_rows in content
                 ]
-                yield sentences, own_dataset(file, "vectors")
+                yield sentences, internal_dataset(file, "vectors")
 
     def __iter__(self) -> Iterator[EmbeddedSentence]:
         """The saved sentences with their vectors. A dataset stays open until the next sentence."""
