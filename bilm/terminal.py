@@ -38,9 +38,9 @@ def message(text: str) -> str:
     return printable(text[:_MAX_LENGTH]) + more
 
 
-def count(n: int, what: str) -> str:
+def count(n: int, noun: str) -> str:
     """A number of things: "1 file", "1,000 files"."""
-    return f"{n:,} {what}{'s' * (n != 1)}"
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:

@@ -403,7 +403,7 @@ def test_usage(small, tmp_path, capsys):
         words, capsys
     )
     name = ["export", str(small), out, "--mix_name", "m"]
-    assert "--mix_name goes with --mix" in usage_error(name, capsys)
+    assert "--mix_name requires --mix" in usage_error(name, capsys)
 
 
 @pytest.mark.slow

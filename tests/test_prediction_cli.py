@@ -271,7 +271,7 @@ def test_surprisals_as_lm_zoo_writes_them(place, capsys):
         found = [line[int(row["start"]) : int(row["end"])] for row in own]
         assert found == [*score.tokens, ""] and int(own[-1]["start"]) == len(line)
     error = usage_error([*arguments, "--totals"], capsys)
-    assert "--format surprisal goes with neither --totals nor --pairs" in error
+    assert "--format surprisal excludes --totals and --pairs" in error
 
 
 def test_raw_text_is_tokenised_first(place, capsys):
@@ -402,6 +402,6 @@ def test_score_takes_a_text_or_pairs(place, capsys):
     model = ["--model", "model"]
     for arguments in (["score", *model], ["score", "text.txt", "--pairs", "p", *model]):
         assert "name a text, IN, or minimal pairs, --pairs" in usage_error(arguments, capsys)
-    assert "--by goes with --pairs" in usage_error(["score", "t", "--by", "x", *model], capsys)
+    assert "--by requires --pairs" in usage_error(["score", "t", "--by", "x", *model], capsys)
     error = input_error(["score", "--pairs", "no.jsonl", *model], capsys)
     assert "No file matches 'no.jsonl'" in error

@@ -27,10 +27,10 @@ two_cpus = pytest.mark.skipif(n_processors() < 2, reason="with one CPU a worker 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--gpus", "2"], "--gpus goes with --engine ray"),
+        (["--gpus", "2"], "--gpus requires --engine ray"),
         (["--engine", "ray"], "--engine ray needs --workers"),
         ([*ENGINE, "--format", "npz"], "--engine writes Parquet, not npz"),
-        ([*ENGINE, "--shard", "1/2"], "--shard does not go with --engine"),
+        ([*ENGINE, "--shard", "1/2"], "without --shard"),
         ([*ENGINE, "--resume", "--force"], "choose one"),
     ],
 )

@@ -131,9 +131,9 @@ def test_patience_needs_a_text(tmp_path, capsys):
         train(OPTIONS | {"n_tokens_vocab": 14}, data_of(text), 1, tmp_path, None, tensorboard=True)
     arguments = ["train", "--save_dir", "m", "--vocab_file", "v", "--train_prefix", "t"]
     error = usage_error([*arguments, "--patience", "2"], capsys)
-    assert "--patience goes with --heldout_prefix" in error
+    assert "--patience requires --heldout_prefix" in error
     error = usage_error([*arguments, "--init_vocab", "v"], capsys)
-    assert "--init_vocab goes with --init_from" in error
+    assert "--init_vocab requires --init_from" in error
 
 
 # Scores of sentences

@@ -175,7 +175,10 @@ def test_arguments_that_do_not_go_together(capsys):
             ["t.txt", "o", "--layers=best"],
             "must be all, top, average, sum or a layer number",
         ),
-        (["t.txt", "o", "--engine=ray", "--workers=1", "--ids=ids.txt"], "--ids does not go with"),
+        (
+            ["t.txt", "o", "--engine=ray", "--workers=1", "--ids=ids.txt"],
+            "--ids cannot be combined with",
+        ),
     ):
         assert message in usage_error(["embed", *arguments, "--model=m"], capsys)
     with pytest.raises(ArgumentsError, match="resume continues, force starts over: choose one"):

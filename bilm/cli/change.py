@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, files, required=True)
     text_command.add_elmo(parser)
     group = parser.add_argument_group("vectors of `bilm embed`, instead of a model")
-    what = "HDF5 with the vectors of"
-    flags.add(group, {"--old_vectors FILE": f"{what} OLD", "--new_vectors FILE": f"{what} NEW"})
+    prefix = "HDF5 with the vectors of"
+    flags.add(group, {"--old_vectors FILE": f"{prefix} OLD", "--new_vectors FILE": f"{prefix} NEW"})
     group = parser.add_argument_group("occurrences")
     word_command.add_layer(group, "layer number, top or average (default: top)", "top", "average")
     flags.add(
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--substitutes_from FOLDER": "language model whose substitutes name the clusters "
             "(default: --model, if it has its softmax)",
             "--gold FILE": "gold scores, one line per word: word, tab, score. They must rise with "
-            "change; those of relatedness (DURel) fall. Prints Spearman's correlation with each "
+            "change, unlike scores of relatedness (DURel). Prints Spearman's correlation with each "
             "measure, or for scores of 0 and 1 accuracy and AUC, with 95 %% bootstrap intervals",
             "--save_uses FOLDER": "write the vectors of the occurrences to old.npz and new.npz "
             "there, for the programs of semeval2020: {word: matrix (occurrences, dim)}",

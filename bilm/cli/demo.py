@@ -147,7 +147,7 @@ def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None)
 def _show_words(
     args: argparse.Namespace, text: SplitText, words: list[str] | None, model: str
 ) -> list[str]:
-    """Show and return the words; None chooses those with the clearest clusters in a model."""
+    """Show and return the words; None chooses the words with the clearest clusters."""
     if words is None:
         from bilm.analysis.demo_text import clearest_words
         from bilm.use.elmo import ELMo

@@ -13,7 +13,7 @@ ending chooses the format:
 The key of a sentence is its 0-based line number, its line in --ids, or its FASTA id; an empty line
 is a sentence without tokens. In Parquet, which needs the extra `parquet`, the number is in the
 column id. Until OUT is complete, the vectors are in a folder OUT.partial; formats other than HDF5
-need as much disk space again. After a crash the same command with --resume continues from it.
+need twice the disk space meanwhile. After a crash the same command with --resume continues from it.
 
 On Ray, which needs the extra `ray`, many processes or machines share the files of a corpus, or of a
 table in Parquet; OUT is a folder with one Parquet file per input file:
@@ -69,7 +69,7 @@ _ENGINE = {
     "--cpus N": "CPUs and TensorFlow threads of each worker (default: 1)",
     "--gpus X": "GPUs of each worker (default: none); 0.5 lets two workers share one",
     "--address ADDRESS": "address of a Ray cluster (default: the variable RAY_ADDRESS; without it "
-    "Ray is started on this machine and ended again)",
+    "Ray runs on this machine until the command ends)",
     "--text_column NAME": "column of text, if IN are Parquet files (default: text)",
 }
 _IGNORED = {
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
 def _embed(args: argparse.Namespace) -> int:
     for flag in ("workers", "cpus", "gpus", "address", "text_column"):
         if getattr(args, flag) is not None:
-            flags.usage_error(args, f"--{flag} goes with --engine ray")
+            flags.usage_error(args, f"--{flag} requires --engine ray")
     source = flags.model_source(args)
     if args.output != STANDARD:
         flags.outputs(args, updated=["output"])
@@ -207,10 +207,10 @@ def _embed_on_ray(args: argparse.Namespace) -> int:
 def _check_flags_for_ray(args: argparse.Namespace) -> None:
     for flag in ("use_sentence_keys", "forget_sentences", "ids"):
         if getattr(args, flag):
-            flags.usage_error(args, f"--{flag} does not go with --engine")
+            flags.usage_error(args, f"--{flag} cannot be combined with --engine")
     for is_broken, rule in (
         (args.format not in (None, "parquet"), f"--engine writes Parquet, not {args.format}"),
-        (args.shard != (1, 1), "--shard does not go with --engine, which shares the files itself"),
+        (args.shard != (1, 1), "--engine shares the files itself, without --shard"),
         (
             STANDARD in (args.input, args.output),
             "--engine reads files and writes a folder, not standard output",

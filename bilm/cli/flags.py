@@ -166,16 +166,16 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
             `required`, `nargs`, or a `type` that overrides the type of VALUE.
     """
     for flag, text in flags.items():
-        name, _, what = flag.partition(" ")
-        if not what:
+        name, _, form = flag.partition(" ")
+        if not form:
             keywords: dict[str, Any] = {"action": "store_true"}
-        elif "|" in what:
-            keywords = {"choices": what.split("|")}
+        elif "|" in form:
+            keywords = {"choices": form.split("|")}
         else:
-            metavar, _, minimum = what.removesuffix(" ...").partition(">=")
+            metavar, _, minimum = form.removesuffix(" ...").partition(">=")
             kind = whole_number(int(minimum)) if minimum else _TYPES.get(metavar)
             keywords = {"metavar": metavar, "type": kind}
-            if what.endswith(" ..."):
+            if form.endswith(" ..."):
                 keywords["nargs"] = "+"
         parser.add_argument(name, help=text, **keywords | settings)
 
@@ -293,11 +293,11 @@ RUN_VOCABULARY = {
 }
 
 
-def corpus(flag: str, what: str) -> Flags:
+def corpus(flag: str, description: str) -> Flags:
     """The flag of a corpus."""
     return {
-        f"{flag} GLOB": f"{what}: file or glob of files (UTF-8, plain or compressed), one sentence "
-        "per line, tokens separated by white space; quote the glob"
+        f"{flag} GLOB": f"{description}: file or glob of files (UTF-8, plain or compressed), one "
+        "sentence per line, tokens separated by white space; quote the glob"
     }
 
 
@@ -358,7 +358,7 @@ FINE_TUNING = {
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """The flags that may differ between calls of a run: options, devices, held-out text, rate."""
+    """Add the flags that may differ between calls of a run."""
     group = parser.add_argument_group(
         "the run",
         "These flags override the preset, the options file, or the run that is continued.",
@@ -379,7 +379,7 @@ def require_partners(args: argparse.Namespace) -> None:
         ("init_vocab", "init_from"),
     ):
         if getattr(args, flag) is not None and getattr(args, partner) is None:
-            usage_error(args, f"--{flag} goes with --{partner}")
+            usage_error(args, f"--{flag} requires --{partner}")
     if args.time is not None and args.n_epochs is not None:
         usage_error(args, "--time replaces --n_epochs")
 
@@ -389,7 +389,7 @@ def require_partners(args: argparse.Namespace) -> None:
 _NAMES = "wiki-en, original and others (see `bilm models`), https://.../model.zip, hf://OWNER/NAME"
 _PAIR = {
     "--options_file FILE": "options.json, or its address, instead of --model",
-    "--weight_file FILE": "the HDF5 weights that go with --options_file, or their address",
+    "--weight_file FILE": "HDF5 weights for --options_file, or their address",
 }
 WORDS = {
     "--vocab_file FILE": "vocabulary of a word-level model or a token cache (default: vocab.txt "
@@ -412,15 +412,15 @@ BATCH_SIZE = {
 }
 
 
-def add_model(parser: Group, what: str) -> None:
+def add_model(parser: Group, description: str) -> None:
     """--model, or --options_file and --weight_file."""
-    add(parser, {"--model MODEL": f"{what}; or a name or an address: {_NAMES}"} | _PAIR)
+    add(parser, {"--model MODEL": f"{description}; or a name or an address: {_NAMES}"} | _PAIR)
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
     """MODEL, or --options_file and --weight_file."""
-    what = f"folder or ZIP file; or a name or an address: {_NAMES}"
-    add(parser, {"model MODEL": what}, nargs="?")
+    description = f"folder or ZIP file; or a name or an address: {_NAMES}"
+    add(parser, {"model MODEL": description}, nargs="?")
     add(parser.add_argument_group("instead of MODEL"), _PAIR)
 
 

@@ -98,9 +98,9 @@ def _lstm_text(lstm: dict[str, Any]) -> str:
         f"projected to {lstm['projection_dim']}" if projected else "not projected",
         "skip connections" if lstm["skip_connections"] else "no skip connections",
     ]
-    for name, what in (("cell_clip", "cell"), ("proj_clip", "projection")):
+    for name, vector in (("cell_clip", "cell"), ("proj_clip", "projection")):
         if lstm[name] is not None:
-            parts.append(f"{what} clipped at {lstm[name]:g}")
+            parts.append(f"{vector} clipped at {lstm[name]:g}")
     return "; ".join(parts)
 
 

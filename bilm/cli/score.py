@@ -77,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
     if (args.input is None) == (args.pairs is None):
         flags.usage_error(args, "name a text, IN, or minimal pairs, --pairs")
     if args.format == "surprisal" and (args.totals or args.pairs):
-        flags.usage_error(args, "--format surprisal goes with neither --totals nor --pairs")
+        flags.usage_error(args, "--format surprisal excludes --totals and --pairs")
     if args.by is not None and args.pairs is None:
-        flags.usage_error(args, "--by goes with --pairs")
+        flags.usage_error(args, "--by requires --pairs")
     tokenizer = None
     if args.tokenizer not in (None, _MODEL):
         from bilm.data import Tokenizer
