@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # `_PUBLIC` names what each module has for users
+if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.analysis.clusters import *
     from bilm.analysis.contexts import *
     from bilm.analysis.geometry import *

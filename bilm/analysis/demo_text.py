@@ -36,20 +36,20 @@ PACKAGES = ("numpy", "keras", "tensorflow")
 _SKIPPED_FOLDERS = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test")
 )
-_CANDIDATES = 150  # words that are tried
+_CANDIDATES = 150  # words to cluster
 _OCCURRENCES = 150  # of each word
-_LEAST = 40  # occurrences of a word that is shown
+_LEAST = 40  # occurrences of a displayed word
 _LEAST_PROPORTION = 0.2  # of the smaller cluster
 _MOST_FIXED = 0.5  # proportion of a cluster in one fixed phrase, such as "for example"
-_SENTENCES_PER_DOCUMENT = 100  # of the user's text
-_LOOKED_AT = 1000  # lines of a text that determine its tokenizer
+_SENTENCES_PER_DOCUMENT = 100  # in the user's text
+_TOKENIZER_LINES = 1000  # lines of a text that determine its tokenizer
 
 _DOCSTRING = re.compile(r'"""(.+?)"""', re.DOTALL)
 # Doctests, fenced code, headings with a rule, fields such as "axis : int".
 _NOT_PROSE = re.compile(
     r"^ *>>>.*(?:\n.+)*|^ *```(?s:.*?)```|^.*\n *[-=~]{3,} *$|^ *[\w*, ]+ : .*$", re.MULTILINE
 )
-# The beginning of an item: bullets, ":param x:" and "x (int):".
+# The start of an item: bullets, ":param x:" and "x (int):".
 _ITEM = re.compile(
     r"^ *(?:[-*] |\d+[.)] |:\w+[^:\n]*:|[*`\w]+(?: ?\([^)\n]*\))?:(?= |$))", re.MULTILINE
 )
@@ -125,7 +125,7 @@ def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> l
 def _sentences(lines: Iterator[str], tokenized: bool) -> Iterable[Tokens]:
     if tokenized:
         return filter(None, map(str.split, lines))
-    first = list(itertools.islice(lines, _LOOKED_AT))
+    first = list(itertools.islice(lines, _TOKENIZER_LINES))
     letters = [letter for line in first for letter in line if letter.isalpha()]
     tokenizer = _english()
     if sum(map(is_unspaced, letters)) > len(letters) / 2:  # no spaces between words: Chinese

@@ -30,7 +30,7 @@ _SHOWN = 80  # characters of a wrong line in a message
 
 TAGGED, USES = "token TAB label", "label TAB sentence with one [word]"
 
-# A token and its label, "" for none; None at the end of a sentence.
+# A token and its label, "" without a label; None at the end of a sentence.
 _Row = tuple[str, str] | None
 
 
@@ -134,7 +134,7 @@ def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_R
         if fields is None:
             yield None
             continue
-        if not fields[0].isdecimal():  # a divided token, or an empty node
+        if not fields[0].isdecimal():  # a multiword token, or an empty node
             continue
         token = fields[1].strip()
         values = dict(pair.split("=", 1) for pair in fields[5].split("|") if "=" in pair)

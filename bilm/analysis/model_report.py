@@ -38,8 +38,8 @@ _ALL_ALIKE = 0.9
 _NOT_CONTEXTUAL = 0.98
 _ONE_DIMENSION = 0.5
 _NORMS_DIFFER = 10.0
-# Perplexity by word frequencies divided by the perplexity of reference models, each on its own kind
-# of held-out text.
+# Perplexity by word frequencies divided by the perplexity of reference models, each on held-out
+# text of its training corpus.
 _REFERENCES = (
     ("reference: bilm demo, 3 minutes", 6.8),
     ("reference: WikiText-2, 10 minutes", 6.2),

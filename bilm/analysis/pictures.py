@@ -1,4 +1,4 @@
-"""Pictures of occurrences: a PNG or SVG by matplotlib, or a page to explore in a browser.
+"""Pictures of occurrences: PNG or SVG by matplotlib, or an interactive page for a browser.
 
 The neighbours on a page are computed from the original vectors, not from the two dimensions.
 """
@@ -37,7 +37,7 @@ _MOST_KINDS = len(_COLOURS) * len(_MARKERS)
 _UNLABELLED, _OTHERS = "unlabelled", "others"
 _ACROSS = 3  # panels per row
 _NEAREST = 3  # sentences listed for each cluster and as neighbours
-_TOKENS = 40  # shown on each side of the word
+_TOKENS = 40  # on each side of the word
 _EXTENT = 1000  # page coordinates are integers from 0 to this
 _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces and control characters
 _PURPOSE = "A picture of occurrences"

@@ -1,7 +1,7 @@
 """Vectors of occurrences in two dimensions, layer by layer: PCA or t-SNE.
 
-The projected vectors are `Occurrences.directions`, as for neighbours: occurrences close together in
-a picture have a high cosine, as far as two dimensions can show.
+The projected vectors are `Occurrences.directions`, as for neighbours: occurrences that are close in
+a picture usually have a high cosine.
 """
 
 from __future__ import annotations

@@ -45,15 +45,15 @@ _INTERVAL = ("excess_low", "excess_high")
 class Change(NamedTuple):
     """How much the use of a word differs between two corpora.
 
-    The measures are NaN for a word that is too rare in one of the corpora. `excess` is about 0 for
-    a word that did not change, however varied its uses are: it is an unbiased estimate of half the
-    squared maximum mean discrepancy under the cosine kernel.
+    The measures are NaN for a word that is too rare in one of the corpora. `excess` is an unbiased
+    estimate of half the squared maximum mean discrepancy under the cosine kernel: about 0 for a
+    word that did not change, even if its uses vary.
     """
 
     word: str
     n_old: int  # occurrences
     n_new: int
-    prt: float = np.nan  # 1 / cosine of the mean vectors; infinite if that is not positive
+    prt: float = np.nan  # 1 / cosine of the mean vectors; infinite if the cosine is not positive
     apd: float = np.nan  # mean cosine distance of all pairs of an old and a new occurrence
     jsd: float = np.nan  # Jensen-Shannon divergence in nats over clusters of all occurrences
     excess: float = np.nan  # `apd` minus the mean cosine distance within a corpus

@@ -163,7 +163,7 @@ def _is_utf8(word: str) -> bool:
 
 
 def _lines(path: str) -> Iterator[str]:
-    """The lines of a text, which need not be UTF-8: gensim cuts long words between bytes."""
+    """The lines of a text, which may not be UTF-8: gensim truncates long words between bytes."""
     with open(path, "rb") as stream:
         for line in decompressed(stream):
             yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
@@ -272,7 +272,7 @@ def mean_vectors(
 
 
 class AnalogyScore(NamedTuple):
-    """The number of correct answers for a section of questions; the last covers all sections."""
+    """The number of correct answers in a section of questions; the last score is the total."""
 
     section: str
     right: int
@@ -280,7 +280,7 @@ class AnalogyScore(NamedTuple):
 
 
 def answer_analogies(vectors: StaticVectors, path: PathLike) -> list[AnalogyScore]:
-    """Answer a file of questions with gensim: `a b c d` per line, sections begin with `: NAME`."""
+    """Answer a file of questions with gensim: `a b c d` per line, sections start with `: NAME`."""
     path = require_file(path, "file of questions")
     try:
         _, sections = vectors.keyed_vectors.evaluate_word_analogies(
