@@ -115,7 +115,7 @@ class SentenceReader(Iterator[SentenceIds]):
         return ids[::step], None if characters is None else characters[::step].astype(np.int32)
 
     def begin(self, batch_size: int, num_steps: int, state: IteratorState | None) -> None:
-        """Prepare for batches of this shape, after the batch with this state."""
+        """Prepare for batches of this shape, starting after `state`."""
         self.rows = [None] * batch_size
         if isinstance(self.source, Corpus):
             self._beginning = self.source.beginning(batch_size, num_steps)
@@ -191,7 +191,7 @@ class SentenceReader(Iterator[SentenceIds]):
         return True
 
     def _go_to(self, state: IteratorState) -> None:
-        """Load the shards of a state: earlier shards with unfinished sentences, then its own."""
+        """Load the shards of a state: those with unfinished sentences, then the current one."""
         earlier = {row.shard for row in state.rows if row} - {state.shard}
         for shard in (*sorted(earlier), state.shard):
             if not self._load(shard):

@@ -58,8 +58,8 @@ def compute_ahead(
 ) -> Generator[Result, None, None]:
     """`function` of each item, in order; a pool, or a thread, computes the next `n` results ahead.
 
-    Unlike in `prefetch`, `items` is read in the caller's thread, because not every iterator can be
-    used in another one. If it raises, the results of earlier items are yielded first. If the
+    Unlike in `prefetch`, `items` is read in the caller's thread, because some iterators cannot be
+    used in another thread. If it raises, the results of earlier items are yielded first. If the
     generator is closed early, it waits for the current computation.
     """
     executor = ThreadPoolExecutor(1, "prefetch") if pool is None else pool

@@ -69,8 +69,8 @@ def map_in_order(
 
 
 class _Pool(ProcessPoolExecutor):
-    """Starts processes that Ctrl-C, which reaches all processes of a terminal, ends silently: the
-    signal waits until `_end_with_the_caller`."""
+    """Starts processes that end silently at Ctrl-C, which reaches all processes of a terminal: the
+    signal is blocked until `_end_with_the_caller`."""
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

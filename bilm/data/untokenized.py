@@ -1,4 +1,4 @@
-"""Warnings about text that is not tokenised, or not as the training text of a model was."""
+"""Warnings about text that is not tokenised, or not like the training text of a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_TOKENS = 1000  # per line on average, unless they are characters or residu
 
 def why_untokenized(sentences: Iterable[Sequence[str]]) -> str | None:
     """Why sentences (lists of tokens) do not look tokenised: words without spaces, punctuation
-    attached to words, or complete documents as lines; None if they do."""
+    attached to words, or complete documents as lines; None if they look tokenised."""
     sample = [tokens for tokens in itertools.islice(sentences, N_SENTENCES) if tokens]
     tokens = list(itertools.chain.from_iterable(sample))
     unspaced = list(filter(_UNSPACED.match, tokens))
@@ -46,8 +46,8 @@ def why_untokenized(sentences: Iterable[Sequence[str]]) -> str | None:
 
 
 def warn_if_untokenized(sentences: Iterable[Sequence[str]], source: object) -> bool:
-    """Log a warning if the first sentences (lists of tokens) do not look tokenised, and return
-    whether it was logged."""
+    """Log a warning, and return True, if the first sentences (lists of tokens) do not look
+    tokenised."""
     reason = why_untokenized(sentences)
     if reason is not None:
         logger.warning(

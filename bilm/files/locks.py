@@ -41,8 +41,8 @@ def locked(path: Path, doing: str, *, wait: bool = False) -> Iterator[None]:
     locks, the block runs without a lock.
 
     Args:
-        doing: activity of the holder, for messages: "trains into this folder".
-        wait: wait for another holder; by default it is an error.
+        doing: activity of the holder in messages, such as "trains into this folder".
+        wait: wait for another holder instead of raising an error.
     """
     file = _lock(path, doing, wait)
     if file is None:
@@ -55,7 +55,7 @@ def locked(path: Path, doing: str, *, wait: bool = False) -> Iterator[None]:
             file.flush()
             yield
         finally:
-            path.unlink(missing_ok=True)  # while still locked, so it cannot be another's
+            path.unlink(missing_ok=True)  # still locked, so it cannot be another process's
 
 
 def _not_a_link(path: str, flags: int) -> int:

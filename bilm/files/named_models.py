@@ -82,7 +82,7 @@ def cache_folder() -> str:
 _NEWS = "punctuation split off, case kept"
 _UNKNOWN = "not stated"
 _WIKIPEDIA = "CC BY-SA 3.0"
-# AllenNLP publishes no checksums.
+# AllenNLP does not publish checksums.
 _LFS_POINTER = "from a public Git LFS pointer to this file, of 54,402,456 bytes"
 
 
@@ -257,8 +257,8 @@ def _from_hugging_face(source: str, with_softmax: bool) -> str:
             folder = hub.snapshot_download(name, revision=revision, allow_patterns=file_names)
     except InputError:
         raise
-    except Exception as error:  # its HTTP library, and so the errors, depend on its version
-        try:  # the folder of an earlier download, which need not be of all files
+    except Exception as error:  # the exceptions depend on the hub's HTTP library
+        try:  # the folder of an earlier download, maybe of some files
             folder = hub.snapshot_download(
                 name, revision=revision, local_files_only=True, allow_patterns=[]
             )
@@ -274,7 +274,7 @@ def _from_hugging_face(source: str, with_softmax: bool) -> str:
 
 @contextlib.contextmanager
 def _hub_bars(utils: Any) -> Iterator[None]:
-    """Hide huggingface_hub's progress bars where ours are hidden."""
+    """Hide huggingface_hub's progress bars if ours are hidden."""
     is_hidden = not shows_progress() and not utils.are_progress_bars_disabled()
     if is_hidden:
         utils.disable_progress_bars()

@@ -421,7 +421,7 @@ def plain_start(sentence: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def warn_once(message: str) -> None:
-    """Log a warning, once per process: a text may be read many times."""
+    """Log a warning once per process, because a text may be read many times."""
     logger.warning("%s", message)
 
 

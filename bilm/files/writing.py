@@ -226,19 +226,19 @@ def _beside(path: str, kind: str) -> str:
 
 
 def _hidden(path: str, kind: str) -> list[str]:
-    """The existing files and folders with such names."""
+    """The existing names of `_beside`."""
     folder, name = map(glob.escape, os.path.split(path))
     return glob.glob(os.path.join(folder, f".{8 * '[0-9a-f]'}.{kind}.{name}"))
 
 
 def _is_taken(path: str) -> bool:
-    """Whether the name exists, other than as an empty folder."""
+    """Whether the name exists and is not an empty folder."""
     is_empty = os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
     return os.path.lexists(path) and not is_empty
 
 
 def is_of_killed_run(path: str) -> bool:
-    """Whether a run was killed after it had put the file in place, and before it was done."""
+    """Whether a killed run put the file in place, but did not finish."""
     return any(os.path.samefile(path, hidden) for hidden in _hidden(path, _TEMPORARY))
 
 
@@ -263,7 +263,7 @@ def _move(temporary: str, target: str, overwrite: bool) -> None:
     if os.path.isdir(temporary):
         if _is_taken(target):
             raise overwritten(target)
-        os.rename(temporary, target)  # which may be an empty folder
+        os.rename(temporary, target)  # the target may be an empty folder
     elif overwrite:
         os.replace(temporary, target)
     else:
@@ -301,7 +301,7 @@ def _folder_name(path: PathLike) -> str:
     return os.path.realpath(name) if os.path.islink(name) and os.path.isdir(name) else name
 
 
-# One file of our own
+# A single file
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ class CorpusEncoder:
             yield from window
 
     def _compute(self, window: tuple[list[Tokens], bool]) -> Iterator[np.ndarray]:
-        """Run the network; the iterator copies the vectors of a sentence when it is reached."""
+        """Run the network; the iterator copies the vectors of one sentence at a time."""
         sentences, is_full = window
         lengths = np.array([len(sentence) for sentence in sentences], np.int64)
         # 0: sentences without words; 1: short sentences, which share a batch; 2: long sentences.

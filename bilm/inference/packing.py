@@ -107,7 +107,7 @@ class PackedRunner:
         network: BiLM,
         *,
         mode: Mode | None = None,  # of compiled layers; None: the fastest
-        rows: Sequence[int] | None = None,  # numbers of rows with a program; None: fast ones
+        rows: Sequence[int] | None = None,  # row counts with a program; None: chosen for speed
         compiling: int = 12_000,  # cost of a compilation, in rows times steps
         longest: int = 255,  # words of a sentence; longer ones would leave too few rows
         kept_words: int = 4096,  # pre-activations that a compiled loop keeps, or a window's words
@@ -128,7 +128,7 @@ class PackedRunner:
         self.longest, self._loop_steps, self._compiling = longest, loop_steps, compiling
         self._plain = self._function(Mode.INFERENCE)
         self._programs: dict[int, Any] = {}  # by their rows
-        # Extra cost so far of not having compiled for a number of rows, in rows times steps.
+        # Extra cost of running without a program so far, by number of rows, in rows times steps.
         self._lost = dict.fromkeys(self._rows, 0)
         self._initial: tuple[States, ...] = ()
         self._has_boundaries = has_boundaries

@@ -71,7 +71,7 @@ class Perplexity(float):
         lost = {name: ratio for name, ratio in self.start_ratios().items() if ratio > _LOST}
         if lost:
             logger.warning(
-                "sentences start from zero LSTM states, where this model does badly: its "
+                "sentences start from zero LSTM states, where this model performs badly: its "
                 "held-out %s the perplexity from the states of training. Vectors suffer as well. "
                 "A reset_rate > 0 (now %g) lets training visit zeros; dump_weights with_states "
                 "writes weights that start from the mean states of training.",
