@@ -205,7 +205,7 @@ def test_a_report_says_how_good_the_model_is_and_how_much_it_was_trained(elmo, t
     assert f"perplexity {report.prediction.both:,.1f}" in quality
     assert ratio < 1 or f"{ratio:.1f} times lower" in quality
     assert "50,000 tokens, 2.0 passes" in training
-    assert "is likely to help, the held-out perplexity fell by 25%" in more
+    assert "is likely to help: held-out perplexity fell by 25%" in more
     text = report.as_text()
     assert quality[:60] in text and text.startswith("Verdict\n")
     rows = [line.split() for line in text.splitlines()]

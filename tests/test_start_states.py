@@ -407,7 +407,7 @@ def test_weights_with_the_mean_states_of_training(corpus, tmp_path, capsys):
 
 @pytest.mark.eager
 def test_states_that_do_not_fit_or_are_not_there(corpus, scored, tmp_path):
-    with pytest.raises(InputError, match="with_states: it holds no LSTM states"):
+    with pytest.raises(InputError, match="with_states: the checkpoint lacks LSTM states"):
         bilm.dump_weights(scored.folder, tmp_path / "weights.hdf5", with_states=True)
     options = small_options("short_words_261", n_epochs=1)
     train(options, corpus.data(options), 1, tmp_path / "run", None)

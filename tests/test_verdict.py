@@ -66,10 +66,10 @@ def test_a_last_measurement_that_comes_soon_replaces_the_one_before_it():
         ({"tokens": 84_000, "passes": 1.04}, "84,000 tokens, 1.0 pass over the text; useful mod"),
         ({"tokens": 8_000_000, "passes": 2.5}, "8,000,000 tokens, 2.5 passes over the text."),
         ({"passes": 1.0}, "Training: it is not known on how much text"),
-        ({"passes": 1.0}, "More training: is likely to help, as it has seen each sentence only on"),
+        ({"passes": 1.0}, "More training: is likely to help, as it has seen each sentence at most"),
         ({"passes": 2.0}, "only a few times"),
         ({"passes": 9.0}, "More training: not known: measure a held-out text"),
-        ({"measurements": [300.0, 200.0]}, "to help, the held-out perplexity fell by 33%"),
+        ({"measurements": [300.0, 200.0]}, "to help: held-out perplexity fell by 33%"),
         ({"measurements": [300.0, 200.0, 199.0]}, "is not likely to help much"),
         ({"measurements": [300.0, 200.0, 210.0]}, "has risen from 200.0 to 210.0. More text"),
         ({"unknown": 0.5}, "first make a vocabulary that covers the text"),
@@ -122,5 +122,5 @@ def test_training_ends_with_a_verdict(tmp_path, capsys):
     )
     assert lines[3:] == [
         "Training: 480 tokens, 1.0 pass over the text; useful models have seen millions.",
-        "More training: is likely to help, as it has seen each sentence only once or less.",
+        "More training: is likely to help, as it has seen each sentence at most once.",
     ]

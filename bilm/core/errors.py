@@ -8,22 +8,22 @@ import reprlib
 from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Set
 from typing import Any, NamedTuple
 
-# Random numbers are drawn by TensorFlow as well, whose seeds are signed 64-bit integers.
+# TensorFlow's seeds are signed 64-bit integers.
 MOST_SEED = 2**63 - 1
 _VALUES = reprlib.Repr()
 _VALUES.maxstring = _VALUES.maxother = _VALUES.maxlong = 200
 
 
 class InputError(ValueError):
-    """Something that the user can fix: the content of a file, an option, an argument.
+    """An error that the user can fix: in the content of a file, an option or an argument.
 
-    The message states what must hold, what was given, and where. The command line prints it without
-    a traceback. A path that does not exist is a ``FileNotFoundError``.
+    The message states the requirement, the actual value, and where it is. The command line prints
+    it without a traceback. A missing path is a ``FileNotFoundError``.
     """
 
 
 class TrainingError(RuntimeError):
-    """A training run cannot continue; its checkpoints stay."""
+    """A training run cannot continue; its checkpoints are kept."""
 
 
 class NotFiniteError(TrainingError):
@@ -31,11 +31,11 @@ class NotFiniteError(TrainingError):
 
 
 class WorkerLostError(TrainingError):
-    """Another worker of the run cannot be reached any more."""
+    """Another worker of the run cannot be reached."""
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: long, deep and large values are cut."""
+    """A value for messages; long, deep and large values are shortened."""
     return _VALUES.repr(value)
 
 
@@ -77,7 +77,7 @@ def real(least: float = -math.inf, most: float = math.inf) -> Rule:
 
 
 def one_of(choices: Collection[Any]) -> Rule:
-    """One of some values, of the same type."""
+    """One of `choices`, of the same type."""
     names = [repr(choice) for choice in choices]
     text = f"one of {', '.join(names)}" if len(names) > 2 else " or ".join(names)
     types = {type(choice) for choice in choices}
@@ -89,9 +89,9 @@ def optional(rule: Rule) -> Rule:
     return Rule(f"{rule.text} or null", lambda value: value is None or rule.holds(value))
 
 
-def iterable(what: str) -> Rule:
-    """Something that can be iterated, but not a single string; `what` names its values."""
-    return Rule(f"an iterable of {what}", _is_iterable)
+def iterable(values: str) -> Rule:
+    """An iterable, but not a single string; `values` names its values."""
+    return Rule(f"an iterable of {values}", _is_iterable)
 
 
 def _is_iterable(value: Any) -> bool:
@@ -124,8 +124,8 @@ def require(rule: Rule, /, **values: Any) -> None:
 
 def require_at_least(least: int, most: int = MOST_SEED, /, **values: int | None) -> None:
     """Require integers in [least, most], or None; errors as for `require`."""
-    given = {name: value for name, value in values.items() if value is not None}
-    require(integer(least, most), **given)
+    integers = {name: value for name, value in values.items() if value is not None}
+    require(integer(least, most), **integers)
 
 
 def differences(

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bilm.core.matmul import matmul
 
-# Bytes of logits that exist at a time.
+# Bytes of logits in memory at a time.
 BLOCK_BYTES = 8 * 2**20
 # Rows and classes of a compiled block of logits.
 _TILE_ROWS, _TILE_CLASSES = 256, 4096
@@ -172,14 +172,14 @@ def _log_sum(blocks: LogitBlocks) -> tf.Tensor:
     """log sum of exp(logit) over the classes: float32 (n,)."""
 
     def add_block(start: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        of_block = tf.reduce_logsumexp(blocks.logits(start), axis=1)
-        return start + blocks.size, tf.reduce_logsumexp(tf.stack([total, of_block]), axis=0)
+        block_sum = tf.reduce_logsumexp(blocks.logits(start), axis=1)
+        return start + blocks.size, tf.reduce_logsumexp(tf.stack([total, block_sum]), axis=0)
 
-    nothing = tf.fill(tf.shape(blocks.hidden)[:1], NEVER)
+    empty_sum = tf.fill(tf.shape(blocks.hidden)[:1], NEVER)
     return tf.while_loop(
         lambda start, _: start < blocks.n_classes,
         add_block,
-        (tf.constant(0), nothing),
+        (tf.constant(0), empty_sum),
         parallel_iterations=1,
         shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
     )[1]
@@ -191,23 +191,23 @@ def _log_sum_gradient(
     """Gradients of scale (n, 1) * log_sum (n,): of hidden, W and b."""
     hidden, precision = blocks.hidden, blocks.precision
     n_blocks = -(-blocks.n_classes // blocks.size)
-    of_W, of_b = (
+    d_W, d_b = (
         tf.TensorArray(tf.float32, n_blocks, infer_shape=False, element_shape=shape)
         for shape in ([None, hidden.shape[1]], [None])
     )
 
-    def add_block(i: tf.Tensor, d_hidden: tf.Tensor, of_W: Any, of_b: Any) -> tuple[Any, ...]:
+    def add_block(i: tf.Tensor, d_hidden: tf.Tensor, d_W: Any, d_b: Any) -> tuple[Any, ...]:
         start = i * blocks.size
         p = tf.exp(blocks.logits(start) - log_sum[:, tf.newaxis]) * scale  # (n, block)
         d_hidden += matmul(p, blocks.part_of_W(start), precision)
         # (n, block)^T (n, dim) -> (block, dim)
-        of_W = of_W.write(i, matmul(p, hidden, precision, transpose_a=True))
-        return i + 1, d_hidden, of_W, of_b.write(i, tf.reduce_sum(p, axis=0))
+        d_W = d_W.write(i, matmul(p, hidden, precision, transpose_a=True))
+        return i + 1, d_hidden, d_W, d_b.write(i, tf.reduce_sum(p, axis=0))
 
-    _, d_hidden, of_W, of_b = tf.while_loop(
+    _, d_hidden, d_W, d_b = tf.while_loop(
         lambda i, *_: i < n_blocks,
         add_block,
-        (tf.constant(0), tf.zeros_like(hidden), of_W, of_b),
+        (tf.constant(0), tf.zeros_like(hidden), d_W, d_b),
         parallel_iterations=1,
     )
-    return d_hidden, of_W.concat(), of_b.concat()  # (n, dim), (classes, dim), (classes,)
+    return d_hidden, d_W.concat(), d_b.concat()  # (n, dim), (classes, dim), (classes,)

@@ -182,10 +182,10 @@ def _run_layers(
     outputs: list[tf.Tensor] = []
     new_states = []
     x = inputs
-    for i, (of_layer, state) in enumerate(zip(weights, states, strict=True)):
+    for i, (layer_weights, state) in enumerate(zip(weights, states, strict=True)):
         x = x if dropout is None else dropout(x, i)
         initial = None if boundaries.initial is None else boundaries.initial[i]
-        h, new_state = run_layer(x, of_layer, state, boundaries._replace(initial=initial))
+        h, new_state = run_layer(x, layer_weights, state, boundaries._replace(initial=initial))
         x = h + x if i > 0 and options.use_skip_connections else h
         outputs.append(x)
         new_states.append(new_state)
@@ -202,8 +202,8 @@ def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], St
     )
 
     def run(inputs: ProductLookup, weights: Any, states: Any, boundaries: Boundaries) -> Any:
-        run_these = functools.partial(run_layer, n_steps=inputs.n_steps)
-        return _run_layers(inputs, weights, states, boundaries, run_these, options)
+        run_steps = functools.partial(run_layer, n_steps=inputs.n_steps)
+        return _run_layers(inputs, weights, states, boundaries, run_steps, options)
 
     return tf.function(run, jit_compile=True, autograph=False)
 

@@ -92,11 +92,12 @@ class BiLM(NamedTuple):
             the end, and the states after each sentence's last position.
         """
         mask = tf.transpose(tf.sequence_mask(lengths, tf.shape(tokens)[0]))  # (time, batch)
-        read = [_as_read(tokens, lengths, d) for d in range(len(self.stacks))]
-        boundaries = [Boundaries(mask)] * len(read)
-        outputs, after = self.run(read, states, boundaries)
+        inputs = [_in_reading_order(tokens, lengths, d) for d in range(len(self.stacks))]
+        boundaries = [Boundaries(mask)] * len(inputs)
+        outputs, after = self.run(inputs, states, boundaries)
         halves = [
-            [tokens, *(_as_read(x, lengths, d) for x in layers)] for d, layers in enumerate(outputs)
+            [tokens, *(_in_reading_order(x, lengths, d) for x in layers)]
+            for d, layers in enumerate(outputs)
         ]
         return [tf.concat(layer, axis=-1) for layer in zip(*halves, strict=True)], after
 
@@ -108,10 +109,10 @@ class BiLM(NamedTuple):
             sentences: rows of `vectors` for each sentence: `<S>`, its words and `</S>`.
         """
         index, mask = _rows_of(sentences, len(self.stacks))
-        read = [tf.gather(vectors, of_direction) for of_direction in index]
-        boundaries = [Boundaries(tf.constant(mask))] * len(read)
+        inputs = [tf.gather(vectors, rows) for rows in index]
+        boundaries = [Boundaries(tf.constant(mask))] * len(inputs)
         states = self.zero_states(mask.shape[1])
-        _, after = self.run(read, states, boundaries)
+        _, after = self.run(inputs, states, boundaries)
         variables = tf.nest.flatten([stack.initial for stack in self.stacks])
         for variable, value in zip(variables, tf.nest.flatten(after), strict=True):
             variable.assign(tf.reduce_mean(value, axis=0, keepdims=True))
@@ -136,7 +137,7 @@ def build_network(
     require_eager()
     require(one_of(PRECISIONS), precision=precision)
     size = options.lstm.projection_dim
-    of_both: dict[str, Any] = {"seed": seed, "precision": precision}
+    common: dict[str, Any] = {"seed": seed, "precision": precision}
     encoder: Encoder
     if n_tokens is not None:
         encoder = WordEmbedding(n_tokens, size, seed=seed, name="encoder")
@@ -144,15 +145,15 @@ def build_network(
         raise InputError("options: char_cnn is missing: the model takes words, not characters.")
     else:
         kind = CharacterEncoder if options.char_cnn.dictionary is None else DictionaryEncoder
-        encoder = kind(options.char_cnn, size, n_buckets=n_buckets, name="encoder", **of_both)
+        encoder = kind(options.char_cnn, size, n_buckets=n_buckets, name="encoder", **common)
     stacks = tuple(
-        LSTMStack(options.lstm, name=name, **of_both)
+        LSTMStack(options.lstm, name=name, **common)
         for name in ("forward", "backward")[: options.n_directions]
     )
     return BiLM(encoder, stacks)
 
 
-def _as_read(x: tf.Tensor, lengths: tf.Tensor, direction: int) -> tf.Tensor:
+def _in_reading_order(x: tf.Tensor, lengths: tf.Tensor, direction: int) -> tf.Tensor:
     """`x` (time, batch, ...) in reading order: direction 1, backward, reverses each row."""
     if direction == 0:
         return x
@@ -168,6 +169,6 @@ def _rows_of(sentences: Sequence[np.ndarray], n_directions: int) -> tuple[np.nda
     mask = np.arange(lengths.max())[:, np.newaxis] < lengths  # (time, rows)
     index = np.zeros((n_directions, *mask.shape), np.int32)
     for d in range(n_directions):
-        read = [sentence[:: -1 if d else 1][:-1] for sentence in sentences]
-        index[d].T[mask.T] = np.concatenate(read)  # row after row
+        inputs = [sentence[:: -1 if d else 1][:-1] for sentence in sentences]
+        index[d].T[mask.T] = np.concatenate(inputs)  # row after row
     return index, mask

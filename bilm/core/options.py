@@ -367,11 +367,11 @@ def _read_char_cnn(values: Any, source: str) -> CharCNNOptions:
     require(OBJECT, **{"char_cnn.embedding": embedding})
     if "dim" in embedding:
         keys["embedding_dim"] = embedding["dim"]
-    given = CharCNNOptions.read(keys, source)
-    if (sizes := given.get("dictionary")) is not None:
+    values = CharCNNOptions.read(keys, source)
+    if (sizes := values.get("dictionary")) is not None:
         require(OBJECT, **{"char_cnn.dictionary": sizes})
-        given["dictionary"] = DictionaryOptions(**DictionaryOptions.read(sizes, source))
-    options = CharCNNOptions(**given)
+        values["dictionary"] = DictionaryOptions(**DictionaryOptions.read(sizes, source))
+    options = CharCNNOptions(**values)
     if n_characters is not None:
         # Training files count the rows of the table, inference files padding (id 0) as well.
         n_rows = options.n_characters, options.n_characters + 1

@@ -47,7 +47,7 @@ def projected_lstm(
         compiled: compile the operations between the matmuls, once for each batch size and any
             number of steps.
     """
-    given = tuple(weight for weight in weights if weight is not None)
+    tensors = tuple(weight for weight in weights if weight is not None)
     n_rows = tf.shape(inputs)[1] if inputs.shape[1] is None else inputs.shape[1]
     state, boundaries = _in_loop(over_rows(state, n_rows), boundaries)
     proj_clip = None if weights.projection is None else clips.projection
@@ -55,7 +55,7 @@ def projected_lstm(
         _step_functions(clips.cell, proj_clip, compiled), tf.as_dtype(precision), boundaries
     )
     if not trains:
-        (outputs, c, h), _ = layer.forward(inputs, state, given, saves=False)
+        (outputs, c, h), _ = layer.forward(inputs, state, tensors, saves=False)
         return outputs, LSTMState(c, h)
 
     @tf.custom_gradient
@@ -67,7 +67,7 @@ def projected_lstm(
 
         return result, gradient
 
-    outputs, c, h = run(inputs, state.c, state.h, *given)
+    outputs, c, h = run(inputs, state.c, state.h, *tensors)
     return outputs, LSTMState(c, h)
 
 
@@ -133,8 +133,8 @@ def _cell_gradient(
     with tf.GradientTape() as tape:
         tape.watch((z, bias, c))
         new_c, m = _cell(z, bias, c, boundaries, clip)
-    d_z, of_step, d_c = tape.gradient((new_c, m), (z, bias, c), (d_c, d_m))
-    return d_z, d_bias + of_step, d_c, m
+    d_z, d_bias_step, d_c = tape.gradient((new_c, m), (z, bias, c), (d_c, d_m))
+    return d_z, d_bias + d_bias_step, d_c, m
 
 
 def _output_gradient(
@@ -233,7 +233,7 @@ class _Layer(NamedTuple):
         n_steps, input_dim = _n_steps(d_outputs), kernel.shape[0] - d_outputs.shape[1]
 
         def step(
-            t: tf.Tensor, d_c: tf.Tensor, d_xh: tf.Tensor, d_bias: tf.Tensor, made: Any
+            t: tf.Tensor, d_c: tf.Tensor, d_xh: tf.Tensor, d_bias: tf.Tensor, arrays: Any
         ) -> Any:
             boundaries = self._boundaries_at(t)
             d_p = self.steps.output_gradient(saved.p.read(t), boundaries, d_outputs[t], d_xh)
@@ -242,16 +242,16 @@ class _Layer(NamedTuple):
                 saved.z.read(t), bias, saved.c.read(t), boundaries, d_c, d_m, d_bias
             )
             d_xh = kernel @ d_z  # (input_dim + hidden_dim, batch)
-            made = tuple(a.write(t, v) for a, v in zip(made, (d_xh, d_z, m, d_p), strict=True))
-            return t - 1, d_c, d_xh, d_bias, made
+            arrays = tuple(a.write(t, v) for a, v in zip(arrays, (d_xh, d_z, m, d_p), strict=True))
+            return t - 1, d_c, d_xh, d_bias, arrays
 
-        made = tuple(_array(n_steps, self.dtype) for _ in range(4))
+        arrays = tuple(_array(n_steps, self.dtype) for _ in range(4))
         d_h = tf.cast(tf.transpose(d_h), self.dtype)
         # The last step's [x; h] has no next input.
         d_xh = tf.pad(d_h, [(input_dim, 0), (0, 0)])
-        loop = (n_steps - 1, tf.transpose(d_c), d_xh, tf.zeros_like(bias), made)
-        _, d_c, d_xh, d_bias, made = tf.while_loop(lambda t, *_: t >= 0, step, loop)
-        d_xhs, d_z, m, d_p = (a.stack() for a in made)
+        loop = (n_steps - 1, tf.transpose(d_c), d_xh, tf.zeros_like(bias), arrays)
+        _, d_c, d_xh, d_bias, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
+        d_xhs, d_z, m, d_p = (a.stack() for a in arrays)
         d_inputs = tf.cast(_transposed(d_xhs[:, :input_dim]), tf.float32)
         d_h = tf.cast(tf.transpose(d_xh[input_dim:]), tf.float32)
         gradients = [d_inputs, tf.transpose(d_c), d_h]

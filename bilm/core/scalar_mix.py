@@ -218,11 +218,11 @@ class ScalarMix(keras.layers.Layer):
         if mask is None:
             return
         expected = tf.TensorShape([shape[0], shape[2]])
-        of_mask = getattr(mask, "shape", None)
-        if of_mask is None or not expected.is_compatible_with(of_mask):
+        mask_shape = getattr(mask, "shape", None)
+        if mask_shape is None or not expected.is_compatible_with(mask_shape):
             raise InputError(
                 f"mask must be bool (batch, time), here {expected}, got "
-                f"{shown(mask) if of_mask is None else f'the shape {tuple(of_mask)}'}."
+                f"{shown(mask) if mask_shape is None else f'the shape {tuple(mask_shape)}'}."
             )
 
     def get_config(self) -> dict[str, Any]:

@@ -98,19 +98,19 @@ class Softmax(keras.layers.Layer):
         # From `value`: converting the complete variables would copy them every step.
         W = tf.gather(self.W.value, ids)  # (distinct, projection_dim)
         b = tf.gather(self.b.value, ids)  # (distinct,)
-        parts = tf.split(index, [tf.shape(of)[0] for of in needed], num=len(needed))
+        parts = tf.split(index, [tf.shape(classes)[0] for classes in needed], num=len(needed))
         losses = []
         for d, sample in enumerate(negatives):
             true, drawn = parts[d], parts[len(targets) + d]  # (n,), (n_samples,): rows of W and b
             n_tries = tf.cast(sample.n_tries, tf.float32)
-            expected, of_drawn = (
+            true_correction, drawn_correction = (
                 log_uniform_log_expected(classes, n_tries, self.n_tokens)
                 for classes in (targets[d], sample.ids)
             )
             # (n,), the targets' logits; and W and b of the samples
-            b_true = tf.gather(b, true) - expected
+            b_true = tf.gather(b, true) - true_correction
             true_logit = tf.reduce_sum(hidden[d] * tf.gather(W, true), axis=1) + b_true
-            sampled = tf.gather(W, drawn), tf.gather(b, drawn) - of_drawn
+            sampled = tf.gather(W, drawn), tf.gather(b, drawn) - drawn_correction
             hit = is_member(targets[d], sample.ids)
             losses.append(self._sampled_cross_entropy(hidden[d], true_logit, sampled, hit))
         return tuple(losses)

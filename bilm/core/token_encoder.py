@@ -153,8 +153,8 @@ class CharacterEncoder(keras.layers.Layer):
             parts = []
             for start, stop in itertools.pairwise(bounds):
                 part = order[start:stop]
-                of_part = tf.gather(characters, part), tf.gather(lengths, part)
-                parts.append(self._convolve_bucket(*of_part, kernel))
+                inputs = tf.gather(characters, part), tf.gather(lengths, part)
+                parts.append(self._convolve_bucket(*inputs, kernel))
             # (n, n_filters), in the order of the words
             order = tf.math.invert_permutation(order)
             strongest = tf.gather(tf.concat(parts, axis=0), order)

@@ -53,9 +53,9 @@ def xla_lstm(
     outputs are zeros from `n_steps`, int32 (), on.
     """
     matmuls = (_of_words if isinstance(inputs, ProductLookup) else _of_vectors)(inputs, weights)
-    read = inputs.ids if isinstance(inputs, ProductLookup) else inputs
+    steps = inputs.ids if isinstance(inputs, ProductLookup) else inputs
     # XLA compiles for each shape, so these are constants.
-    max_steps, n_rows = tf.unstack(tf.shape(read)[:2])
+    max_steps, n_rows = tf.unstack(tf.shape(steps)[:2])
     initial = LSTMState(*map(matmuls.in_loop, boundaries.initial))
     projection = weights.projection
     if projection is not None:
@@ -63,12 +63,12 @@ def xla_lstm(
     before = over_rows(state, n_rows)
 
     def block(first: tf.Tensor, *carried: Any) -> Any:
-        of_inputs = matmuls.of_inputs(first)
+        pre_activations = matmuls.for_block(first)
 
         def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> Any:
             begins = tf.expand_dims(boundaries.resets[t], matmuls.features)
             c, h = tf.where(begins, initial.c, c), tf.where(begins, initial.h, h)
-            gates = tf.split(of_inputs(t, h), 4, axis=matmuls.features)
+            gates = tf.split(pre_activations(t, h), 4, axis=matmuls.features)
             c, h = cell(gates, c, clips.cell)
             if projection is not None:
                 h = h @ projection if matmuls.features == 1 else projection @ h
@@ -78,7 +78,7 @@ def xla_lstm(
         stop = n_steps if matmuls.block is None else tf.minimum(first + matmuls.block, n_steps)
         return tf.while_loop(lambda t, *_: t < stop, step, (first, *carried))
 
-    element_shape = (read.shape[1], before.h.shape[1])
+    element_shape = (steps.shape[1], before.h.shape[1])
     outputs = tf.TensorArray(tf.float32, max_steps, element_shape=element_shape)
     loop = (0, *map(matmuls.in_loop, before), outputs)
     if matmuls.block is None:
@@ -93,7 +93,7 @@ _PreActivations = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class _Matmuls(NamedTuple):
-    of_inputs: Callable[[tf.Tensor], _PreActivations]  # for the block that starts with this step
+    for_block: Callable[[tf.Tensor], _PreActivations]  # from the first step of a block
     features: int = 1  # the axis of the features in the loop; the other axis is the batch
     block: int | None = None  # steps; None: all of them
 
@@ -138,11 +138,11 @@ def _in_blocks(x: tf.Tensor, weights: LSTMWeights) -> _Matmuls:
     n_rows, size = x.shape[1:]
     x = tf.pad(x, [(0, -tf.shape(x)[0] % _BLOCK_STEPS), (0, 0), (0, 0)])  # complete blocks
 
-    def of_inputs(first: tf.Tensor) -> _PreActivations:
+    def for_block(first: tf.Tensor) -> _PreActivations:
         # (steps, batch, input_dim) -> (steps * batch, input_dim), for the matmul
         block = tf.reshape(tf.slice(x, (first, 0, 0), (_BLOCK_STEPS, n_rows, size)), (-1, size))
-        given = block @ weights.kernel[:size] + weights.bias
-        given = tf.reshape(given, (_BLOCK_STEPS, n_rows, -1))  # (steps, batch, 4 * dim)
-        return lambda t, h: given[t - first] + h @ recurrent
+        products = block @ weights.kernel[:size] + weights.bias
+        products = tf.reshape(products, (_BLOCK_STEPS, n_rows, -1))  # (steps, batch, 4 * dim)
+        return lambda t, h: products[t - first] + h @ recurrent
 
-    return _Matmuls(of_inputs, block=_BLOCK_STEPS)
+    return _Matmuls(for_block, block=_BLOCK_STEPS)

@@ -1,4 +1,4 @@
-"""From a training folder to files for use: weights, options, and the softmax with its words."""
+"""Export from a training folder: weights, options, and the softmax with its vocabulary."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ def dump_weights(
         outfile: the HDF5 file to write.
         with_softmax: also write the softmax and its vocabulary: `softmax/W` float32 (words,
             projection_dim), unless it is tied to `embedding`; `softmax/b` (words,);
-            `vocabulary/words`, text; and `vocabulary/counts` int64 (words,), occurrences in the
+            `vocabulary/words`, text; and `vocabulary/counts` int64 (words,), occurrences at the
             beginning of the training text. Readers of published files ignore these groups.
-        with_states: also write the mean of the LSTM states of training, `states/...` float32
-            (1, ...), from which sentences start in this package's readers; for a model that was
-            trained without resets. Other readers start from zeros.
-        vocab_file: the words of the softmax, the same as in the folder's vocab.txt if there is
-            one; None takes that file.
+        with_states: also write the mean LSTM states of training, `states/...` float32 (1, ...),
+            for a model that was trained without resets. This package's readers start sentences
+            from them, other readers from zeros.
+        vocab_file: the words of the softmax, the same as in the folder's vocab.txt if it exists;
+            None: that file.
         options_file: None writes `weights.options.json` next to `weights.hdf5`.
-        overwrite: False refuses existing files, except the same options without weights.
-        dtype: "float32"; or "float16" for files of half the size.
-        softmax_dtype: the softmax's, by default `dtype`; "int8" stores each row of its matrix as
-            integers with one factor, `softmax/W_scales` float32 (words,).
+        overwrite: False raises an error if a file exists, except the same options without weights.
+        dtype: "float32", or "float16" for files of half the size.
+        softmax_dtype: dtype of the softmax, by default `dtype`; "int8" stores each row of its
+            matrix as integers with one factor, `softmax/W_scales` float32 (words,).
 
     Raises:
         FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
-            does not fit the options, or has no LSTM states to write; or a file of the training
-            would be overwritten; or the vocabulary is missing or not the softmax's; or
-            `softmax_dtype` is given without a softmax of its own.
+            does not fit the options, or lacks LSTM states; or a training file would be overwritten;
+            or the vocabulary is missing or does not fit the softmax; or `softmax_dtype` is given
+            without a separate softmax.
     """
     require(one_of(("float32", "float16")), dtype=dtype)
     require(one_of((None, "float32", "float16", "int8")), softmax_dtype=softmax_dtype)
@@ -75,8 +75,8 @@ def dump_weights(
         options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
     if softmax_dtype is not None and (not with_softmax or options.share_embedding_softmax):
         raise InputError(
-            "softmax_dtype is for a softmax of its own, but it "
-            + ("is tied to the words' embedding." if with_softmax else "is left out.")
+            "softmax_dtype requires a separate softmax, but it "
+            + ("is tied to the embedding." if with_softmax else "is not written.")
         )
     inputs = {"tf_save_dir": _training_files(tf_save_dir), "vocab_file": vocab_file}
     outputs = Outputs([outfile, options_file], inputs=inputs, overwrite=overwrite)
@@ -95,8 +95,8 @@ def dump_weights(
         states = load_mean_states(ckpt_file, network.zero_states)
         if states is None:
             raise InputError(
-                f"{ckpt_file}: with_states: it holds no LSTM states, as checkpoints of the "
-                "original program do not."
+                f"{ckpt_file}: with_states: the checkpoint lacks LSTM states, as the original "
+                "program's checkpoints do."
             )
         datasets |= {name: value.numpy() for name, value in named_states(states).items()}
     state = read_run_state(ckpt_file)
@@ -110,17 +110,17 @@ def dump_weights(
     }
     counts = read_word_counts(ckpt_file) if with_softmax else None
     texts = {} if counts is None else {WORD_COUNTS: counts}
-    with outputs.temporaries() as (weights, beside):
+    with outputs.temporaries() as (weights, options_path):
         save_hdf5(weights, datasets, words, texts, training, dtype, softmax_dtype)
-        write_json(beside, options.inference_dict())
+        write_json(options_path, options.inference_dict())
 
 
 def _softmax_words(
     options: Options, tf_save_dir: PathLike, vocab_file: PathLike | None
 ) -> list[str]:
-    kept = os.path.join(tf_save_dir, VOCABULARY_FILE)
-    beside = kept if os.path.isfile(kept) else None
-    vocabulary = vocabulary_of(vocab_file, None, tf_save_dir, beside)
+    path = os.path.join(tf_save_dir, VOCABULARY_FILE)
+    default_file = path if os.path.isfile(path) else None
+    vocabulary = vocabulary_of(vocab_file, None, tf_save_dir, default_file)
     if vocabulary is None:
         raise InputError(
             f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}: the softmax is written with its "

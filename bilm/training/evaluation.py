@@ -1,8 +1,8 @@
 """Perplexity of a text by the full softmax.
 
-By default each sentence is scored alone, from the initial states, so the perplexity depends on the
-model and the text only. With `carry_state`, the LSTM states are carried along the rows of the
-batches, as in the original.
+By default each sentence starts from the initial states, so the perplexity depends only on the model
+and the text. With `carry_state`, the LSTM states are carried along the rows of the batches, as in
+the original.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bilm.inference.scorer import (
 )
 from bilm.progress import ShowStage, Stage
 
-# Every n-th batch of sentences is scored from the states of training as well.
+# Every n-th batch of sentences is also scored from the states of training.
 _COMPARED_EVERY = 8
 
 
@@ -48,18 +48,18 @@ def test(
     Args:
         options: training options.
         ckpt_file: prefix of a checkpoint, ours or the original's.
-        data: a data set of `bilm.data` (best with test=True), or an object with a finite
+        data: a data set of `bilm.data`, preferably with test=True; or an object with a finite
             `iter_batches`, which is scored with carried states.
-        batch_size: rows at a time.
+        batch_size: rows per batch.
         carry_state: let each row continue from the states after the previous batch, as in the
             original.
         per_sentence: also return the score of every sentence.
-        progress: called with a `Stage` of predictions after each batch; `data` needs
-            `n_train_tokens`.
+        progress: called with a `Stage` of predictions after each batch; requires
+            `data.n_train_tokens`.
 
     Raises:
         FileNotFoundError: the checkpoint does not exist.
-        InputError: options, checkpoint and data do not fit, or there is nothing to score.
+        InputError: options, checkpoint and data do not fit, or the data is empty.
     """
     if not isinstance(options, Options):
         options = Options.from_dict(options, training=True)
@@ -93,12 +93,12 @@ def evaluate(
     training_states: Any = None,
     show: Callable[[int], None] | None = None,
 ) -> Perplexity:
-    """Score a held-out text with a model as it is; see `test`. States are (1, ...) per direction.
+    """Score a held-out text with a loaded model; see `test`. States are (1, ...) per direction.
 
     Args:
         begin: initial states; None: the model's own.
-        training_states: states from which a part of the sentences is scored as well, for the
-            result's `start_ratio`.
+        training_states: states from which some sentences are also scored, for the result's
+            `start_ratio`.
         show: called with the number of predictions so far.
     """
     options = scorer.options
@@ -107,7 +107,7 @@ def evaluate(
     vocabulary = getattr(data, "vocab", None)
     n_unknown, n_words, checksum = 0, 0, 0
     states: Any = None
-    # Of each row: the number of its sentence, its predictions, and their losses.
+    # Per batch, for each row: sentence number, number of predictions, summed losses.
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for number, chunk in enumerate(
         prefetch(_chunks_of_data(data, options, batch_size, carry_state), 4)

@@ -1,8 +1,8 @@
 """Fine-tuning: start with the weights of a trained model.
 
-The network is the source's. Word rows (the softmax, and the table of a word-input model) are
-carried over by word, so the vocabulary may differ; rows of words that the source does not have
-keep their initial values, and the optimizer starts afresh.
+Both models have the same network. Word rows (the softmax, and the table of a word-level model) are
+copied by word, so the vocabularies may differ; rows of new words keep their initial values. The
+optimizer starts from scratch.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def load_pretrained(
 ) -> tuple[int, int] | None:
     """Set the variables of a new model, with its `vocabulary`, from another model.
 
-    `vocab_file` is the source's vocabulary; None takes the one next to it, or in its weights.
-    Returns how many words of the vocabulary were carried over, and how many there are; None if the
+    `vocab_file` is the source's vocabulary; None: the file next to it, or the words in its weights.
+    Returns the number of words whose rows were copied, and the size of the vocabulary; None if the
     source has no word rows.
     """
     with open_model(source) as files:
@@ -76,23 +76,23 @@ def load_pretrained(
                 "of words are carried over."
             )
     words, ids = vocabulary.words, {word: k for k, word in enumerate(theirs.words)}
-    here = [k for k, word in enumerate(words) if word in ids]
-    there = [ids[words[k]] for k in here]
+    our_rows = [k for k, word in enumerate(words) if word in ids]
+    their_rows = [ids[words[k]] for k in our_rows]
     for weight in table:
         if weight.checkpoint in rows:
-            value, mine = rows[weight.checkpoint], weight.variable.value.numpy().copy()
-            if value.shape != (theirs.size, *mine.shape[1:]):
+            value, ours = rows[weight.checkpoint], weight.variable.value.numpy().copy()
+            if value.shape != (theirs.size, *ours.shape[1:]):
                 raise InputError(
                     f"{files.weights}: {weight.checkpoint} has shape {value.shape}, but "
                     f"{theirs.source} has {theirs.size}: init_vocab names the right one."
                 )
-            mine[here] = value[there]
-            weight.variable.assign(mine)
-    return len(here), vocabulary.size
+            ours[our_rows] = value[their_rows]
+            weight.variable.assign(ours)
+    return len(our_rows), vocabulary.size
 
 
 def trained_amount(source: ModelSource) -> tuple[int | None, float | None]:
-    """Tokens that a model was trained on, and the same in passes over its text; None: unknown."""
+    """A model's amount of training in tokens, and in passes over its text; None: unknown."""
     with open_model(source) as files:
         if files.is_checkpoint:
             state = read_run_state(os.fspath(files.weights))
@@ -103,7 +103,7 @@ def trained_amount(source: ModelSource) -> tuple[int | None, float | None]:
 
 
 def _load_checkpoint(prefix: str, table: Sequence[Weight]) -> dict[str, np.ndarray]:
-    """Load a checkpoint, except its word rows, which are returned by name."""
+    """Load a checkpoint except its word rows; return them by name."""
     shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
     stored = open_checkpoint(prefix).get_variable_to_shape_map()
     rows = shapes.keys() & stored.keys() & set(WORD_ROWS)
@@ -118,7 +118,7 @@ def _load_checkpoint(prefix: str, table: Sequence[Weight]) -> dict[str, np.ndarr
 def _load_hdf5(
     path: PathLike, table: Sequence[Weight]
 ) -> tuple[list[str] | None, dict[str, np.ndarray]]:
-    """Load a weights file, except its word rows; return its vocabulary, and the rows by name."""
+    """Load a weights file except its word rows; return its vocabulary, and the rows by name."""
     with open_weights(path) as weights:
         if SOFTMAX_B in weights.shapes:
             table = with_softmax_datasets(table)

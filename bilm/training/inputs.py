@@ -1,8 +1,8 @@
 """The inputs of a training step, in NumPy: a batch with time first, and random numbers.
 
-The random numbers are the negative samples, and the sentences that start from zero states. They
-follow from the run's seed, the step, and the direction or the row, so a resumed run draws the same
-numbers as an uninterrupted one, and workers that share a batch agree.
+The random numbers choose the negative samples, and the sentences that start from zero states. They
+depend only on the run's seed, the step, and the direction or row, so a resumed run draws the same
+numbers as an uninterrupted run, and so do all workers of a batch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bilm.core.softmax import Negatives
 from bilm.data import network_ids
 from bilm.data.encoding import BOS_CHAR, EOS_CHAR
 
-# Seeds of a step's draws end in a number: 0 and 1 are the directions.
-_OF_RESETS = 2
+# Last number of the seed for resets; 0 and 1 are the directions of the negative samples.
+_RESETS = 2
 
 
 class StepInputs(NamedTuple):
-    """The inputs of a step besides the model and the states."""
+    """The inputs of a step, without the states."""
 
     feed: Feed
     negatives: tuple[Negatives, ...]  # per direction; empty for the full softmax
@@ -42,7 +42,7 @@ def step_inputs(
     n_replicas: int = 1,
     rows: BatchSlice | None = None,
 ) -> tuple[StepInputs, ...]:
-    """Draw the random numbers of a step, and divide its batch among the replicas of this worker.
+    """Draw the random numbers of a step, and divide its batch among this worker's replicas.
 
     Args:
         seeds: the run's seed and the step.
@@ -90,8 +90,8 @@ def draw_log_uniform(n_classes: int, n_samples: int, seed: tuple[int, ...]) -> N
 def sentence_starts(feed: Feed, marks: tuple[int, int] | None) -> np.ndarray:
     """Where sentences start: bool (D, time, batch).
 
-    `marks` are the word ids of `<S>` and, backwards, of `</S>`; None if inputs are characters,
-    where both have a byte of their own.
+    `marks`: the word ids of `<S>` and, for the backward direction, `</S>`; None for character
+    inputs, where both have special characters.
     """
     first = feed.distinct if marks else feed.distinct[:, 1]
     begins = np.isin(first, network_ids(np.array(marks or (BOS_CHAR, EOS_CHAR))))
@@ -105,19 +105,23 @@ def draw_resets(
     seed: tuple[int, int],
     rows: BatchSlice | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """Draw the sentences that start from zero LSTM states in training, as every text does in use.
+    """Draw the sentences that start from zero LSTM states in training, as all text does in use.
 
-    A network that never sees zeros after the start of training may diverge there: docs/states.md.
-    Both directions read the same sentences at the same steps of a row, and share the draw.
+    A network that never sees zero states after the start of training may diverge from them:
+    docs/states.md. Both directions read the same sentences at the same steps, and share the draw.
 
-    `rate` is the probability per sentence; `seed`, the run's seed and the step, and the row in the
-    global batch determine the draw (`rows` is the position there; None: the complete batch).
-    Returns per direction bool (time, batch), True at the first input of such a sentence.
+    Args:
+        rate: probability per sentence.
+        seed: the run's seed and the step.
+        rows: position of the rows of `feed` in the global batch; None: the complete batch.
+
+    Returns:
+        Per direction bool (time, batch), True at the first input of a drawn sentence.
     """
     starts = sentence_starts(feed, marks)
     n_steps, n_rows = starts.shape[1:]
     first, total = (0, n_rows) if rows is None else rows
-    random = np.random.default_rng((*seed, _OF_RESETS))
+    random = np.random.default_rng((*seed, _RESETS))
     drawn = random.random((n_steps, total)) < rate
     return tuple(starts & drawn[:, first : first + n_rows])
 
@@ -126,7 +130,7 @@ def draw_resets(
 
 
 def divide(feed: Feed, n_parts: int) -> list[Feed]:
-    """The rows of a batch in equal parts, each with its own distinct words."""
+    """Split the rows of a batch into equal parts, each with its own distinct words."""
     if n_parts == 1:
         return [feed]
     parts = []

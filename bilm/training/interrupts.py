@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM during a run.
 
-An interrupt between the update of the variables and the count of the step would save a state that
-no run ever had, so the first interrupt is only noted, and raised where it does no harm.
+An interrupt between the update of the variables and of the step count would save an inconsistent
+state, so the first interrupt is only recorded, and raised later at a safe point.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-# Handlers that an application has set stay.
+# Handlers set by the application are kept.
 _REPLACEABLE = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class Interrupts:
-    """Notes SIGINT and SIGTERM for `due`, which raises them as `KeyboardInterrupt`."""
+    """Records SIGINT and SIGTERM; `due` raises them as `KeyboardInterrupt`."""
 
     def __init__(self) -> None:
-        self._noted = False
-        # A second interrupt was raised at once, perhaps within a step: the state must not be saved.
+        self._is_recorded = False
+        # A second interrupt was raised at once, perhaps within a step: do not save the state.
         self.insisted = False
 
     def due(self) -> None:
-        """Raise the interrupt that was noted, if any."""
-        if self._noted:
-            self._noted = False
+        """Raise a recorded interrupt."""
+        if self._is_recorded:
+            self._is_recorded = False
             raise KeyboardInterrupt
 
     def _handle(self, *_: Any) -> None:
-        if self._noted:
+        if self._is_recorded:
             self.insisted = True
             raise KeyboardInterrupt
-        self._noted = True
+        self._is_recorded = True
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle the signals within the block; does nothing outside the main thread."""
+        """Handle the signals within the block, in the main thread only."""
         with _handler(self._handle, signal.SIGINT, signal.SIGTERM):
             yield
         self.due()
@@ -51,14 +51,14 @@ def killable() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _handler(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
-    before: dict[signal.Signals, Any] = {}
+    previous: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         handlers = {number: signal.getsignal(number) for number in numbers}
-        before = {number: old for number, old in handlers.items() if old in _REPLACEABLE}
-    for number in before:
+        previous = {number: old for number, old in handlers.items() if old in _REPLACEABLE}
+    for number in previous:
         signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, old in before.items():
+        for number, old in previous.items():
             signal.signal(number, old)

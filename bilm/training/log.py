@@ -19,7 +19,7 @@ _NOT_CURVES = {"sampled", "best"}
 
 
 class RunLog:
-    """Appends to `train_log.jsonl` in a folder, which is made if it is missing.
+    """Appends to `train_log.jsonl` in a folder, which is created if missing.
 
     Args:
         tensorboard: also write TensorBoard's files, into the folder `tensorboard` in `folder`.
@@ -35,10 +35,10 @@ class RunLog:
         os.makedirs(folder, exist_ok=True)
 
     def go_back(self, step: int) -> None:
-        """Drop the lines of steps that will be repeated, and a line cut off by a crash.
+        """Drop the lines after `step`, and a line cut off by a crash.
 
-        Lines up to `step` stay. Step 0 starts a new run: an older log is renamed to
-        `train_log.previous.jsonl`. TensorBoard itself replaces the points of repeated steps.
+        Step 0 starts a new run and renames an older log to `train_log.previous.jsonl`. TensorBoard
+        replaces the points of repeated steps by itself.
         """
         if not os.path.exists(self.path):
             return
@@ -51,7 +51,7 @@ class RunLog:
             Path(temporary).write_text(text, encoding="utf-8")
 
     def write(self, *, step: int, **facts: Any) -> None:
-        """Add a line. A crash between lines loses none."""
+        """Append a line, flushed to the file at once."""
         try:
             with open(self.path, "a", encoding="utf-8") as log:
                 log.write(json.dumps({"step": step} | facts) + "\n")
@@ -66,7 +66,7 @@ class RunLog:
 
 
 def read_log(folder: PathLike) -> list[dict[str, Any]]:
-    """The lines of a run's log, in the order of the run; `folder` may be the log itself."""
+    """The lines of a run's log, in order; `folder` may be the log itself."""
     path = os.fspath(folder)
     path = os.path.join(path, LOG_FILE) if os.path.isdir(path) else path
     if not os.path.isfile(path):
@@ -80,7 +80,7 @@ def read_log(folder: PathLike) -> list[dict[str, Any]]:
 
 
 def _complete_lines(path: str) -> Iterator[dict[str, Any]]:
-    """The lines that `RunLog` wrote; a crash may have cut off the last one, or left zeros in it."""
+    """The valid lines of a log: a crash may have cut off the last line, or left zeros in it."""
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:

@@ -1,4 +1,4 @@
-"""`train`: checks its arguments, sets up a run, and trains; the loop is in `trainer.py`."""
+"""`train` checks its arguments and sets up a run; the loop is in `trainer.py`."""
 
 from __future__ import annotations
 
@@ -60,34 +60,35 @@ def train(
     Args:
         options: training options; `n_train_tokens` is counted if it is missing.
         data: a data set of `bilm.data`, or an object with `iter_batches(batch_size,
-            unroll_steps)` that yields dicts with token_ids, tokens_characters, next_token_id and
-            the same with _reverse.
-        n_gpus: devices of this machine; each takes `batch_size` rows. With TF_CONFIG, see
-            `find_replicas`, the devices of the other workers join them, and `data` and `heldout`
+            unroll_steps)` that yields dicts with token_ids, tokens_characters and next_token_id,
+            and the same keys with the suffix _reverse.
+        n_gpus: devices of this machine, each with `batch_size` rows. With TF_CONFIG, see
+            `find_replicas`, the run also uses the other workers' devices, and `data` and `heldout`
             are this worker's share.
-        tf_save_dir: folder of options.json and the checkpoints; created if it is missing.
-        tf_log_dir: folder of the log, one JSON object per line; None writes no log.
+        tf_save_dir: folder of options.json and the checkpoints; created if missing.
+        tf_log_dir: folder of the log, one JSON object per line; None: no log.
         restart_ckpt_file: prefix of a checkpoint to resume from. After a checkpoint of the
-            original program, LSTM states and text start afresh.
+            original program, LSTM states and text start again.
         seed: random seed; a resumed run keeps its own.
         precision: "float32", or "bfloat16" for matrix products in bfloat16.
-        save_minutes: time between checkpoints; one is always written at the end.
+        save_minutes: time between checkpoints; the last one is written at the end.
         keep_checkpoints: number of checkpoints to keep.
-        progress: called with the `TrainingRecord` after every step; returning True ends the run,
-            with several workers after one more step.
+        progress: called with the `TrainingRecord` after every step; True as its result ends the
+            run, with several workers after one more step.
         schedule: learning rate schedule, a `Schedule` or "constant", "linear" or "cosine"; None,
-            or a missing warm-up, takes it from the options.
+            or a missing warm-up: from the options.
         heldout: held-out text, preferably a data set of `bilm.data` with test=True. It is
-            evaluated at the end and every `heldout_every`, and the best model is kept in the
-            folder `best` within `tf_save_dir`.
-        heldout_every: "epoch", "500 steps", "30 min" and the like.
-        patience: end the run after this many evaluations in a row without a new best; None: never.
+            evaluated at the end and every `heldout_every`, and the best model is kept in
+            `tf_save_dir`/best.
+        heldout_every: an interval such as "epoch", "500 steps" or "30 min".
+        patience: end the run after this many successive evaluations without a new best; None:
+            never.
         init_from: start with the weights of a model, see `bilm.files.model_files`.
-        init_vocab: that model's vocabulary; None takes the vocab.txt next to it, or inside it.
+        init_vocab: that model's vocabulary; None: the vocab.txt next to it or inside it.
         tensorboard: also write TensorBoard's files, next to the log.
-        time_limit: train for about this long, with set-up and evaluations, such as "30min" or
-            "2h". The speed is measured until a fifth of it has passed, and the number of steps is
-            fixed then; a resumed run keeps it. It replaces `n_epochs` and `n_steps`.
+        time_limit: approximate duration, including set-up and evaluations, such as "30min" or
+            "2h". The speed is measured during the first fifth, which determines the number of
+            steps; a resumed run keeps it. It replaces `n_epochs` and `n_steps`.
 
     Raises:
         FileNotFoundError: the checkpoint does not exist.
@@ -154,7 +155,7 @@ def train(
         trainer.save_seconds, trainer.progress = save_minutes * 60, progress
         trainer.every, trainer.patience = every, patience
         if heldout is not None:
-            _ = getattr(heldout, "n_train_tokens", None)  # finds errors before the first step
+            _ = getattr(heldout, "n_train_tokens", None)  # raises errors before the first step
             scorer = Scorer(trainer.model)
             trainer.score = functools.partial(evaluate, scorer, heldout, _HELDOUT_ROWS)
         trainer.record = TrainingRecord(trainer.state, trainer.state)
@@ -182,7 +183,7 @@ def _plan(
     ckpt_file: str | None,
     saved: RunState | None,
 ) -> tuple[Options, Plan]:
-    """The length of a new run, or of the run that wrote a checkpoint; and options that agree."""
+    """The length of a new run, or of the run that wrote a checkpoint; and matching options."""
     if seconds is not None:
         options = dataclasses.replace(options, n_epochs=None, n_steps=None)
     if saved is None and seconds is not None:
@@ -199,7 +200,7 @@ def _plan(
 
 
 def _begin_with(trainer: Trainer, init_from: PathLike, init_vocab: PathLike | None) -> None:
-    """Load another model's weights; its training counts as this model's."""
+    """Load another model's weights, and count its training as this model's."""
     with trainer.replicas.scope():
         words = getattr(trainer.data, "vocab", None)
         carried = load_pretrained(init_from, init_vocab, trainer.model, words)

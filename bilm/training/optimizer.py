@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bilm.files.checkpoints import ADAGRAD, ADAM, MOMENTUM
 
-Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
+Gradient = Any  # a tf.Tensor, or tf.IndexedSlices for a few rows
 
 _BETA1, _BETA2 = 0.9, 0.999
 _MOMENTUM = 0.95
@@ -27,7 +27,7 @@ _MOMENTUM = 0.95
 _DECAY = 0.2
 # Root mean square of a step's entries by Adam, in units of the rate.
 _ADAM_SIZE = 0.2
-# Jordan et al.: an iteration that takes all singular values near 1 in few steps.
+# Jordan et al.: the iteration brings all singular values near 1 in few steps.
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 
@@ -37,8 +37,8 @@ Blocks = tuple[int, int]  # matrices of a variable, one below another and side b
 class Optimizer:
     """Adagrad for all weights, or for the word rows, with Adam or Muon for the others.
 
-    Adagrad: a += g ** 2; v -= rate * g / sqrt(a), without an epsilon. A step changes only those
-    rows of a sparse gradient that it touches. Adam (Kingma and Ba 2015): beta1 0.9, beta2 0.999.
+    Adagrad: a += g ** 2; v -= rate * g / sqrt(a), without an epsilon. A sparse gradient changes
+    only its own rows. Adam (Kingma and Ba 2015): beta1 0.9, beta2 0.999.
     Muon: v -= rate * (step + 0.2 * v), with Nesterov momentum 0.95.
 
     Args:
@@ -84,13 +84,17 @@ class Optimizer:
         for variable, adam, blocks in zip(self._variables, uses_adam, self._blocks, strict=True):
             names = (ADAGRAD,) if not adam else ADAM if blocks is None else (MOMENTUM,)
             start = 0.0 if adam else initial_accumulator
-            made = (tf.Variable(tf.fill(variable.shape, start), trainable=False) for _ in names)
-            self.slots.append(dict(zip(names, made, strict=True)))
+            self.slots.append(
+                {
+                    name: tf.Variable(tf.fill(variable.shape, start), trainable=False)
+                    for name in names
+                }
+            )
 
     def set_rates(self, factor: float, n_steps: int) -> float:
         """Set the rates of the next step to `factor` times the base rates; return Adagrad's.
 
-        `n_steps` is the number of steps before it, for Adam's bias correction.
+        `n_steps` is the number of finished steps, for Adam's bias correction.
         """
         rate, adam_rate = (factor * base for base in self._base_rates)
         self.learning_rate.assign(rate)
@@ -179,11 +183,11 @@ def orthogonal(
     Args:
         matrices: float32 (rows, columns).
         blocks: for each matrix, the number of blocks one below another and side by side.
-        precision: of the iteration.
+        precision: precision of the iteration.
     """
     # All blocks of one shape are computed together: few large matmuls instead of many.
     by_shape: dict[tuple[int, int], list[tf.Tensor]] = {}
-    places = []
+    positions = []  # shape of a matrix's blocks, and its number in `by_shape`
     for matrix, (n_rows, n_columns) in zip(matrices, blocks, strict=True):
         rows, columns = matrix.shape[0] // n_rows, matrix.shape[1] // n_columns
         # (n_rows * rows, n_columns * columns) -> (blocks, shorter side, longer side)
@@ -192,17 +196,19 @@ def orthogonal(
         x = tf.reshape(x, (n_rows * n_columns, *x.shape[2:]))
         x /= tf.sqrt(tf.reduce_sum(x * x, axis=(1, 2), keepdims=True)) + 1e-7
         same_shape = by_shape.setdefault(tuple(x.shape[1:]), [])
-        places.append((tuple(x.shape[1:]), len(same_shape)))
+        positions.append((tuple(x.shape[1:]), len(same_shape)))
         same_shape.append(x)
     results = {
         shape: tf.split(_iterated(tf.concat(parts, axis=0), precision), [x.shape[0] for x in parts])
         for shape, parts in by_shape.items()
     }
     steps = []
-    for matrix, (n_rows, n_columns), (shape, number) in zip(matrices, blocks, places, strict=True):
+    for matrix, (n_rows, n_columns), (shape, number) in zip(
+        matrices, blocks, positions, strict=True
+    ):
         x = tf.reshape(results[shape][number], (n_rows, n_columns, *shape))
-        turned = matrix.shape[0] // n_rows > matrix.shape[1] // n_columns
-        x = tf.transpose(x, (0, 3, 1, 2) if turned else (0, 2, 1, 3))
+        is_transposed = matrix.shape[0] // n_rows > matrix.shape[1] // n_columns
+        x = tf.transpose(x, (0, 3, 1, 2) if is_transposed else (0, 2, 1, 3))
         steps.append(tf.reshape(x, matrix.shape))
     return steps
 

@@ -1,5 +1,5 @@
-"""What `train` checks and chooses before the first step: length, dropout, folder, text; and the
-speed of runs by time."""
+"""Checks and choices before the first step of `train`: length, dropout, folder, text; and the speed
+of runs by time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bilm.training.verdict import unknown_warning
 
 logger = logging.getLogger(__name__)
 
-# Tokens of a text that are counted for its unigram perplexity and unknown words.
+# Tokens counted for a text's unigram perplexity and unknown words.
 _SAMPLED_TOKENS = 1_000_000
 # A short text is read again until about this many tokens have been read.
 _TOKENS_TO_READ = 15_000_000
@@ -33,7 +33,7 @@ _MOST_PASSES = 10
 
 
 def fast_precision() -> str:
-    """ "bfloat16" if the processor multiplies it faster than float32 (AVX-512 BF16 or AMX, as Linux
+    """ "bfloat16" if the CPU multiplies it faster than float32 (AVX-512 BF16 or AMX, as Linux
     reports them), otherwise "float32"."""
     with contextlib.suppress(OSError):
         features = Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def fast_precision() -> str:
 
 
 def choose_length(options: Options, tokens_per_step: int) -> Options:
-    """Fill in the passes and the dropout if the options leave them open (None)."""
+    """Fill in the passes and the dropout if they are None."""
     n_train_tokens = options.n_train_tokens or 1
     if options.n_steps is None and options.n_epochs is None:
         passes = round(_TOKENS_TO_READ / n_train_tokens)
@@ -59,15 +59,15 @@ def choose_length(options: Options, tokens_per_step: int) -> Options:
 def choose_dropout(n_passes: float) -> float:
     """The dropout for a number of passes over the text.
 
-    On half of WikiText-2, 3.5 passes were still better without dropout than with 0.1.
+    On half of WikiText-2, 3.5 passes give a better model without dropout than with 0.1.
     """
     return 0.0 if n_passes < 4 else 0.1 if n_passes <= 5 else 0.2
 
 
 # Runs by time
 
-FIXED_AT = 0.2  # part of the time after which the length is fixed
-_MEASURED_FROM = 0.1  # part of the time before which the machine may be busy with other things
+FIXED_AT = 0.2  # proportion of the time after which the length is fixed
+_MEASURED_FROM = 0.1  # proportion of the time before which speed may not be typical
 _SLOW_STEPS, _FEWEST_MEASURED = 2, 3  # first steps of a compiled function; and steps to measure
 _FEWEST_STEPS = 20  # of a run
 
@@ -76,11 +76,11 @@ class SpeedMeter:
     """The speed of a run by time."""
 
     def __init__(self) -> None:
-        self._first = 0  # step of this call from which the speed is measured
-        self._seconds = 0.0  # of the steps before it
+        self._first = 0  # first measured step of this call
+        self._seconds = 0.0  # seconds of the steps before it
 
     def restart(self, n: int) -> None:
-        """Measure again from step `n` on, whose function is new."""
+        """Measure again, because the step is compiled again at step `n`."""
         self._first = n + _SLOW_STEPS
 
     def seconds_per_step(self, n: int, seconds: float, share: float) -> float | None:
@@ -88,8 +88,8 @@ class SpeedMeter:
 
         Args:
             n: number of the step in this call, 1-based.
-            seconds: of all steps before it.
-            share: part of the run's time that has passed.
+            seconds: seconds of all earlier steps.
+            share: proportion of the run's time that has passed.
         """
         if n <= _SLOW_STEPS or share < _MEASURED_FROM:
             self._first = n + 1
@@ -102,8 +102,8 @@ class SpeedMeter:
 def with_evaluations(
     step: float, seconds: float, evaluation: float, every: Interval, steps_per_epoch: int
 ) -> tuple[float, float]:
-    """Seconds per step including its part of the evaluations, and the remaining seconds of a run
-    without its last evaluation."""
+    """Seconds per step including its share of the evaluations, and the remaining seconds of a run
+    before its last evaluation."""
     if every.unit == "seconds":
         step *= 1 + evaluation / every.number
     else:
@@ -112,7 +112,7 @@ def with_evaluations(
 
 
 def steps_in(step: float, seconds: float, done: int) -> int:
-    """Steps for the remaining seconds of a run by time; a run has at least twenty."""
+    """Number of steps in the remaining seconds of a run by time; a run has at least twenty."""
     n_steps = int(seconds / step)
     if done + n_steps < _FEWEST_STEPS:
         logger.warning(
@@ -126,7 +126,7 @@ def steps_in(step: float, seconds: float, done: int) -> int:
 
 
 def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
-    """Refuse to overwrite a model; return whether the checkpoint is in the folder itself."""
+    """Require that no model is overwritten; return whether the checkpoint is in the folder."""
     folder = os.path.realpath(tf_save_dir)
     if not restart_ckpt_file or os.path.dirname(os.path.realpath(restart_ckpt_file)) != folder:
         if holds_checkpoint(tf_save_dir):
@@ -138,7 +138,7 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
     prefixes = list(list_checkpoints(folder).values())
     start = os.path.join(folder, os.path.basename(restart_ckpt_file))
     for prefix in prefixes[prefixes.index(start) + 1 :] if start in prefixes else []:
-        # A damaged checkpoint may be replaced; finding the newest one has logged a warning.
+        # A damaged checkpoint may be replaced; a warning has been logged before.
         if is_intact(prefix):
             raise InputError(
                 f"{restart_ckpt_file}: the folder has a newer checkpoint, "
@@ -149,16 +149,16 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
 
 
 def check_options(tf_save_dir: PathLike, contents: dict[str, Any]) -> None:
-    """Refuse to overwrite options.json of something else, such as a model for use."""
+    """Require that no other options.json is overwritten, such as a model's for inference."""
     path = Path(tf_save_dir, OPTIONS_FILE)
     is_run = holds_checkpoint(tf_save_dir) or Path(tf_save_dir, LOG_FILE).exists()
     if is_run or not path.exists():
         return
-    there, ours = read_json_object(path, "options file"), json.loads(json.dumps(contents))
-    for name in ("n_train_tokens", "n_epochs", "n_steps", "dropout"):  # which `train` may find out
-        there.pop(name, None)
+    stored, ours = read_json_object(path, "options file"), json.loads(json.dumps(contents))
+    for name in ("n_train_tokens", "n_epochs", "n_steps", "dropout"):  # `train` may choose these
+        stored.pop(name, None)
         ours.pop(name, None)
-    if there != ours:
+    if stored != ours:
         raise InputError(
             f"{path} must not exist, because it is not of this run: choose another folder, or "
             "remove it."
@@ -187,8 +187,8 @@ def with_train_tokens(options: Options, data: Any) -> Options:
 
 
 def word_counts(data: Any, name: str) -> tuple[np.ndarray | None, float | None]:
-    """The word counts of the beginning of a text, and its proportion of unknown tokens, with a
-    warning if it is high; None if the data set cannot count."""
+    """The word counts of the beginning of a text, and its proportion of unknown tokens; None if the
+    data set cannot count. Logs a warning if the proportion is high."""
     counts = data.word_counts(_SAMPLED_TOKENS) if hasattr(data, "word_counts") else None
     if counts is None:
         return None, None

@@ -3,8 +3,8 @@
 Each device has a replica of the model and its own rows of the batch; gradients are averaged before
 the update, so n replicas with batches of B rows train like one with a batch of n * B rows.
 
-For several processes, TF_CONFIG in the environment lists the addresses of all workers, and the
-index of this one, in TensorFlow's form:
+For several processes, TF_CONFIG in the environment holds the addresses of all workers and the index
+of this one, in TensorFlow's form:
 
     {"cluster": {"worker": ["10.0.0.1:12345", "10.0.0.2:12345"]},
      "task": {"type": "worker", "index": 0}}
@@ -102,12 +102,12 @@ class Replicas:
         self.first = worker.index * self.n_local
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """The scope in which variables are made, with a copy on each device, and assigned."""
+        """The scope for creating variables, with a copy on each device, and assigning them."""
         return contextlib.nullcontext() if self.strategy is None else self.strategy.scope()
 
     @contextlib.contextmanager
     def reachable(self) -> Iterator[None]:
-        """For collective operations: raises a `WorkerLostError` if a worker has ended."""
+        """Within the block, collective operations raise `WorkerLostError` if a worker has ended."""
         try:
             yield
         except _LOST as error:
@@ -119,7 +119,7 @@ class Replicas:
             ) from error
 
     def run(self, function: Callable[[int], Any]) -> tuple[Any, ...]:
-        """The results of `function` for each replica of this worker, given its local index."""
+        """The results of `function` for the local indices of this worker's replicas."""
         if self.strategy is None:
             return (function(0),)
 
@@ -130,15 +130,15 @@ class Replicas:
         return self.strategy.experimental_local_results(self.strategy.run(replica))
 
     def mean(self, values: list[Any]) -> list[Any]:
-        """Inside `run`: means over all replicas; sparse gradients keep the rows of all."""
+        """Inside `run`: means over all replicas; a sparse gradient has the rows of all replicas."""
         if self.strategy is None:
             return values
-        there = [value for value in values if value is not None]
-        means = iter(tf.distribute.get_replica_context().all_reduce("MEAN", there))
+        tensors = [value for value in values if value is not None]
+        means = iter(tf.distribute.get_replica_context().all_reduce("MEAN", tensors))
         return [None if value is None else next(means) for value in values]
 
     def gathered(self, values: tuple[Any, ...]) -> Any:
-        """Tensors of each local replica, in the same structure, joined along axis 0 over all."""
+        """Tensors of all replicas joined along axis 0; `values` has one item per local replica."""
         if self.worker.is_alone:
             return tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *values)
         with self.reachable():
@@ -156,11 +156,11 @@ class Replicas:
         return tf.function(gather, autograph=False, reduce_retracing=True)
 
     def from_chief(self, values: np.ndarray) -> np.ndarray:
-        """The chief's array, for all workers; the arrays of the others are empty."""
+        """Send the chief's array to all workers; the other workers pass an empty array."""
         return values if self.worker.is_alone else self._gather_arrays(values)
 
     def all_gather(self, value: Any) -> list[Any]:
-        """The JSON-able values of all workers, in their order."""
+        """The values of all workers, in order of their index; they must fit JSON."""
         if self.worker.is_alone:
             return [value]
         line = np.frombuffer(f"{json.dumps(value)}\n".encode(), np.uint8)
@@ -168,7 +168,7 @@ class Replicas:
         return [json.loads(line) for line in lines.decode("utf-8").splitlines()]
 
     def require_same(self, facts: dict[str, Any]) -> None:
-        """Require the same settings for all workers; the error lists the differences."""
+        """Require the same settings for all workers."""
         settings, differing = self.all_gather(facts), []
         for index, theirs in enumerate(settings):
             differing += differences(settings[0], theirs, "for worker 0", f"for worker {index}")
@@ -178,9 +178,8 @@ class Replicas:
             )
 
     def _gather_arrays(self, values: np.ndarray) -> np.ndarray:
-        # Each worker's first replica sends its array, the others send nothing.
-        nothing = values[:0]
-        parts = (values, *[nothing] * (self.n_local - 1))
+        # Each worker's first replica sends its array, the others send empty ones.
+        parts = (values, *[values[:0]] * (self.n_local - 1))
         return self.gathered(tuple(tf.constant(part) for part in parts)).numpy()
 
 
@@ -209,8 +208,8 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
 
 @functools.cache
 def _mirrored(devices: tuple[str, ...]) -> Any:
-    # A second strategy would number its collective operations from the start, and TensorFlow would
-    # confuse them with the first strategy's operations.
+    # A second strategy would number its collective operations from the start again, and TensorFlow
+    # would confuse them with the first strategy's operations.
     if _mirrored.cache_info().currsize:
         raise InputError(
             f"n_gpus: this process has trained on other devices than these {len(devices)}: start "

@@ -1,8 +1,8 @@
 """The state of a run, which checkpoints store, and the record of a call of `train`.
 
-`RunState` holds everything about a run except its tensors; each step and each evaluation makes a
-new one. A checkpoint holds it as the JSON object `bilm/record`, next to the variables, the
-optimizer's slots and the LSTM states.
+`RunState` holds everything about a run except its tensors; each step and evaluation creates a new
+one. A checkpoint stores it as the JSON object `bilm/record`, next to the variables, the optimizer's
+slots and the LSTM states.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 RUN_STATE = f"{checkpoints.OURS}record"
 WORD_COUNTS = f"{checkpoints.OURS}word_counts"
-STATES_PREFIX = f"{checkpoints.OURS}state/"  # of the LSTM states' names
+STATES_PREFIX = f"{checkpoints.OURS}state/"  # LSTM states
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class HeldoutState:
     best_step: int | None = None  # its global step
     since_best: int = 0  # evaluations since then
     measured_at: int | None = None  # global step of the last evaluation
-    n_predictions: int | None = None  # size of the text; it and the checksum detect changes
+    n_predictions: int | None = None  # with the checksum, detects changes of the text
     checksum: int | None = None
     unigram: float | None = None  # perplexity of the text by word frequencies alone
 
     def after(self, perplexity: Perplexity, step: int) -> HeldoutState:
-        """The state after an evaluation of the model of a global step."""
+        """The state after an evaluation at a global step."""
         if math.isnan(perplexity):
             raise NotFiniteError(f"Step {step}: the held-out loss is not a number.")
         best, best_step, since_best = self.best, self.best_step, self.since_best + 1
@@ -74,16 +74,16 @@ class RunState:
     """The state of a run after a step."""
 
     batch_shape: tuple[int, int]  # rows of a batch, over all workers, and tokens per row
-    step: int = 0  # global step, which counts the steps of the model before this run as well
-    position: int = 0  # tokens of this run: predictions of each direction
+    step: int = 0  # global step, including the model's steps before this run
+    position: int = 0  # tokens of this run: predictions per direction
     plan: Plan = Plan(None)  # noqa: RUF009 - a frozen value; its `settings` are empty if unknown
-    # Tokens that the model was trained on, in earlier runs as well, and the same in passes over
-    # the text; None if unknown, as after a checkpoint of the original.
+    # Training of the model including earlier runs, in tokens and in passes over the text; None if
+    # unknown, as after a checkpoint of the original.
     tokens: int | None = 0
     passes: float | None = 0.0
-    seconds: float = 0.0  # of the run's steps
-    elapsed: float = 0.0  # seconds of the run, with its set-up and evaluations
-    train_perplexity: float = 0.0  # of the last batch
+    seconds: float = 0.0  # duration of the run's steps
+    elapsed: float = 0.0  # duration of the run, including set-up and evaluations
+    train_perplexity: float = 0.0  # last batch
     settings: RunSettings = RunSettings()
     heldout: HeldoutState = HeldoutState()
     # One entry per worker, None if its data set cannot resume; a running worker holds its own.
@@ -91,12 +91,12 @@ class RunState:
 
     @property
     def tokens_per_step(self) -> int:
-        """Predictions of each direction per step."""
+        """Predictions per direction and step."""
         return math.prod(self.batch_shape)
 
     @property
     def done(self) -> int:
-        """Steps of this run, at the present shape of a batch."""
+        """Steps of this run, converted to the current batch shape."""
         return self.position // self.tokens_per_step
 
     @property
@@ -131,9 +131,9 @@ class RunState:
 
     @classmethod
     def from_dict(cls, values: Any) -> RunState:
-        """A state from the result of `to_dict`, of this or the previous version."""
+        """A state from the result of `to_dict`, in this version or the previous one."""
         batch_shape, plan = tuple(values["batch_shape"]), values.get("plan", {"end": None})
-        # The previous version counted steps, and left the plan to the options.
+        # The previous version stored steps instead of tokens, and no plan.
         if "done" in values:
             values = values | {"position": math.prod(batch_shape) * values["done"], "elapsed": 0.0}
         values = values | {"batch_shape": batch_shape}
@@ -150,14 +150,14 @@ class RunState:
         )
 
 
-# Fields of the same form in JSON.
+# Fields that JSON stores as they are.
 _PLAIN = ("batch_shape", "step", "position", "tokens", "passes", "seconds", "elapsed",
           "train_perplexity")  # fmt: skip
 
 
 @dataclass
 class TrainingRecord:
-    """What a call of `train` has done so far: its result, and what it passes to `progress`."""
+    """Progress of a call of `train`: its result, and the argument of `progress`."""
 
     first: RunState  # before the first step of this call
     state: RunState  # after the last step
@@ -214,7 +214,7 @@ class TrainingRecord:
 
     @property
     def tokens(self) -> int | None:
-        """Tokens that the model was trained on in all runs; None if unknown."""
+        """Tokens of training in all runs of the model; None if unknown."""
         return self.state.tokens
 
     @property
@@ -266,8 +266,8 @@ def mean_over_rows(states: Any) -> Any:
 
 
 def read_word_counts(ckpt_file: str) -> np.ndarray | None:
-    """How often each word of the vocabulary occurs in the beginning of the training text, int64
-    (n_tokens_vocab,); None if the checkpoint does not hold it."""
+    """Occurrences of each vocabulary word at the beginning of the training text, int64
+    (n_tokens_vocab,); None if the checkpoint lacks them."""
     if not checkpoints.open_checkpoint(ckpt_file).has_tensor(WORD_COUNTS):
         return None
     counts: np.ndarray = checkpoints.read_value(ckpt_file, WORD_COUNTS)

@@ -1,7 +1,6 @@
 """The folder of a run: checkpoints, the best model, options and log; and resuming from them.
 
-All workers take part in a checkpoint, because each holds LSTM states of its own; the chief writes
-the files.
+All workers contribute their LSTM states to a checkpoint; the chief writes the files.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class RunFiles:
     log: RunLog | None = None
     writes: bool = True
     unknown_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # keys to keep
-    _has_options: bool = False  # written by this call, with its first checkpoint
+    _has_options: bool = False  # options were written by this call
 
     def write_options(self, options: Options) -> None:
         if self.writes:
@@ -108,7 +107,7 @@ class RunFiles:
 
 
 def previous_plan(ckpt_file: str, saved: RunState, options: Options) -> Plan:
-    """The plan of the run that wrote a checkpoint; the previous version left it to the options."""
+    """The plan of the run that wrote a checkpoint; by its options if an older version wrote it."""
     if saved.plan.settings:
         return saved.plan
     path = os.path.join(os.path.dirname(ckpt_file), OPTIONS_FILE)
@@ -149,13 +148,13 @@ def restore(trainer: Trainer, ckpt_file: str) -> None:
 
 def _other_rows(trainer: Trainer, ckpt_file: str, saved: RunState) -> IteratorState | None:
     """The iterator state for another batch shape or number of workers."""
-    worker, n_before = trainer.replicas.worker, len(saved.iterator_state)
-    is_same = n_before == worker.count
+    worker, n_saved = trainer.replicas.worker, len(saved.iterator_state)
+    is_same = n_saved == worker.count
     logger.warning(
         "%s: batches were %d rows by %d tokens and are now %d by %d%s; the LSTM states start at "
         "zero, and %s",
         ckpt_file, *saved.batch_shape, *trainer.state.batch_shape,
-        "" if is_same else f", workers were {n_before} and are now {worker.count}",
+        "" if is_same else f", workers were {n_saved} and are now {worker.count}",
         "the text continues with new sentences" if is_same else
         "the shard that was being read is read again from its start",
     )  # fmt: skip
@@ -170,13 +169,11 @@ def _other_rows(trainer: Trainer, ckpt_file: str, saved: RunState) -> IteratorSt
 
 
 def find_best(trainer: Trainer, ckpt_file: str, is_resumed: bool) -> str | None:
-    """The checkpoint of the best model of a resumed run, if the folder may lack it.
-
-    If it is missing, the best perplexity and patience start again.
-    """
+    """The checkpoint of a resumed run's best model, if it must be copied to the folder; otherwise
+    None. If it is missing, the best perplexity and patience start again."""
     best_step = trainer.state.heldout.best_step
     if is_resumed:
-        # A crash may have come before the checkpoint was kept as the best one.
+        # A crash may have prevented that this checkpoint was kept as the best one.
         return ckpt_file if best_step == trainer.state.step else None
     if best_step is None:
         return None

@@ -1,6 +1,6 @@
 """The length of a run and its learning rates, in tokens: predictions per direction.
 
-A resumed run may have other batches, so steps are no measure of its progress.
+Steps do not measure progress, because a resumed run may have a different batch size.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ class Schedule:
 class Plan:
     """The length of a run, and where its rates rise and fall: positions in its tokens."""
 
-    end: int | None  # None in a run by time whose length is still being measured
-    start: int = 0  # of the warm-up: 0, or the former end of a run that was made longer
+    end: int | None  # None in a run by time while its speed is measured
+    start: int = 0  # start of the warm-up: 0, or the former end of an extended run
     warmup: int = 0  # end of the warm-up
     decay: int = 0  # start of the decay
-    seconds: float | None = None  # time limit of the run; None if its length was given
-    # The options that determine it: n_epochs, n_steps, n_train_tokens, warmup_steps.
+    seconds: float | None = None  # time limit of a run by time
+    # The options that determine the plan: n_epochs, n_steps, n_train_tokens, warmup_steps.
     settings: tuple[int | None, ...] = ()
 
     @classmethod
     def with_end(cls, end: int, warmup: int, start: int = 0, **facts: Any) -> Plan:
-        """A plan whose decay follows its warm-up. The warm-up takes at most half of the way to the
-        end, so that the rate falls in a short run too."""
+        """A plan whose decay follows its warm-up. The warm-up takes at most half of the run, so
+        that the rate falls in short runs too."""
         warmup = start + min(warmup, max(1, (end - start) // 2))
         return cls(end, start, warmup, warmup, **facts)
 
     @classmethod
     def from_options(cls, options: Options, tokens_per_step: int, start: int = 0) -> Plan:
-        """The plan of `n_steps`, or else `n_epochs`."""
+        """The plan by `n_steps`, or by `n_epochs` if it is None."""
         n_steps = options.n_steps
         if n_steps is None:
             n_steps = (options.n_epochs or 1) * steps_per_epoch(options, tokens_per_step)
@@ -76,19 +76,19 @@ class Plan:
 
     @classmethod
     def by_time(cls, seconds: float, options: Options, tokens_per_step: int) -> Plan:
-        """The plan of a run by time, which has no end before `fixed`."""
+        """The plan of a run by time, whose end is set by `fixed`."""
         warmup = options.warmup_steps * tokens_per_step
         return cls(None, 0, warmup, warmup, seconds, _settings(options))
 
     def fixed(self, position: int, end: int, options: Options) -> Plan:
-        """A run by time whose rates fall from this position to the end."""
+        """The plan of a run by time with an end: rates fall from `position` to `end`."""
         plan = self.with_end(end, self.warmup, settings=_settings(options), seconds=self.seconds)
         return dataclasses.replace(plan, decay=max(plan.decay, position))
 
     def resumed(self, options: Options, position: int, tokens_per_step: int) -> Plan:
-        """The plan of a resumed run at a position, whose options may have changed its length.
+        """The plan of a run resumed at `position`, whose options may have a new length.
 
-        If a run whose rates have reached zero is made longer, they rise and fall once more.
+        If a finished run is extended, its rates rise and fall once more.
         """
         is_unchanged = self.settings == _settings(options)
         if is_unchanged or (options.n_steps is None and options.n_epochs is None):
@@ -106,7 +106,7 @@ class Plan:
         return plan
 
     def factor(self, kind: str, position: int, tokens_per_step: int) -> float:
-        """The factor of the rates for a step that starts at a position."""
+        """The factor of the rates for a step that starts at `position`."""
         if position < self.warmup:
             risen = (position + tokens_per_step - self.start) / (self.warmup - self.start)
             return min(1.0, risen)

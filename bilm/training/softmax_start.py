@@ -1,11 +1,10 @@
 """Initial values of the softmax, from the words of the training text and their counts.
 
-In a short run, the rows of rare words are updated a few times only. They therefore start as word
-vectors of co-occurrence counts: a truncated singular value decomposition of positive pointwise
+In a short run, the rows of rare words are updated only a few times. Rows therefore start as word
+vectors from co-occurrence counts: a truncated singular value decomposition of positive pointwise
 mutual information (Levy and Goldberg 2014, "Neural word embedding as implicit matrix
-factorization"). A word too rare for a vector of its own starts like the words that are spelled
-like it. The bias starts at log unigram frequencies (Meister et al. 2023, "A natural bias for
-language generation models").
+factorization"). Rare words start near the mean of similarly spelled words. The bias starts at log
+unigram frequencies (Meister et al. 2023, "A natural bias for language generation models").
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from bilm.training.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
-# The counts are taken from about this many tokens.
+# Tokens to count, approximately.
 _MOST_TOKENS = 4_000_000
-# Most distant neighbours, in tokens; and vocabulary words that count as a neighbour.
+# Largest distance of a neighbour in tokens; and number of vocabulary words that can be one.
 _WINDOW, _MOST_CONTEXTS = 3, 10_000
 _ITERATIONS = 3  # power iterations of the decomposition
-# Occurrences of a word whose own vector has half of its full weight.
-_HALF_OWN = 100
-# Weight of the mean vector of words spelled alike, which is shorter than a word's vector.
-_ALIKE = 2
-# Longest ending that words can share, in characters. In the mean vector of the words with an
-# ending, the mean for the ending one character shorter counts like this many frequent words.
+# Occurrences at which a word's co-occurrence vector has weight 1/2.
+_HALF_WEIGHT = 100
+# Weight of the mean vector of similarly spelled words, which is shorter than a word's vector.
+_MEAN_WEIGHT = 2
+# Longest shared ending, in characters. The mean for an ending includes the mean for the ending one
+# character shorter, with the weight of this many frequent words.
 _LONGEST_ENDING, _SHORTER_ENDING = 5, 10
 
 
@@ -56,14 +55,14 @@ def softmax_start(options: Options, data: Any, replicas: Replicas) -> SoftmaxSta
         return SoftmaxStart()
     rows = bias = None
     if uses_rows:
-        # Only one worker computes them: the rounding of two processors may differ.
+        # Only the chief computes them, because rounding may differ between CPUs.
         dim = options.lstm.projection_dim
         rows = np.zeros((0, dim), np.float32)
         if replicas.worker.is_chief:
             rows = cooccurrence_rows(data.first_ids(_MOST_TOKENS), data.vocab.words, dim)
         rows = replicas.from_chief(rows)
     if uses_bias:
-        counts = counts + 0.5  # a word may be missing from this text
+        counts = counts + 0.5  # for words missing from this text
         counts[data.vocab.bos] = counts[data.vocab.eos]  # the backward model predicts <S>
         bias = np.log(counts / counts.sum()).astype(np.float32)
     return SoftmaxStart(rows, bias)
@@ -72,13 +71,12 @@ def softmax_start(options: Options, data: Any, replicas: Replicas) -> SoftmaxSta
 def cooccurrence_rows(ids: np.ndarray, words: Sequence[str], dim: int) -> np.ndarray:
     """A row for every word, from co-occurrences and spelling.
 
-    A word that occurs n times gets (n own + 200 alike) / (n + 100): `own` is its vector of length
-    1, `alike` the mean vector of words that are spelled alike. The neighbours of a rare word are
-    mostly chance, but they predict the word well in this text, so a model that is trained on it
-    would rely on them.
+    A word that occurs n times gets (n vector + 200 mean) / (n + 100): `vector` is its co-occurrence
+    vector of length 1, `mean` the mean vector of similarly spelled words. The neighbours of a rare
+    word are mostly chance, but predict it well in this text, so training would rely on them.
 
     Args:
-        ids: int32 (n,), a text, -1 between sentences.
+        ids: int32 (n,), word ids of a text, -1 between sentences.
         words: the vocabulary.
         dim: size of a row.
 
@@ -87,21 +85,23 @@ def cooccurrence_rows(ids: np.ndarray, words: Sequence[str], dim: int) -> np.nda
     """
     rows = _cooccurrence_vectors(ids, len(words), dim)
     occurrences = np.bincount(ids[ids >= 0], minlength=len(words))
-    own = occurrences / (occurrences + _HALF_OWN)
-    groups = [(group, np.bincount(group, own)[group] - own) for group in _spelled_alike(words)]
+    weights = occurrences / (occurrences + _HALF_WEIGHT)
+    groups = [
+        (group, np.bincount(group, weights)[group] - weights) for group in _spelling_groups(words)
+    ]
     for column in rows.T:
-        # The mean of the other words of each group, from the largest groups to the smallest.
-        alike = np.zeros(len(words))
-        for group, weight in groups:
-            others = np.bincount(group, own * column)[group] - own * column
-            alike = (others + _SHORTER_ENDING * alike) / (weight + _SHORTER_ENDING)
-        column[:] = own * column + _ALIKE * (1 - own) * alike
+        # Means over the other words of each group, from the largest groups to the smallest.
+        mean = np.zeros(len(words))
+        for group, others_weight in groups:
+            others = np.bincount(group, weights * column)[group] - weights * column
+            mean = (others + _SHORTER_ENDING * mean) / (others_weight + _SHORTER_ENDING)
+        column[:] = weights * column + _MEAN_WEIGHT * (1 - weights) * mean
     return rows
 
 
-def _spelled_alike(words: Sequence[str]) -> Iterator[np.ndarray]:
-    """Nested groups, as a group number for every word: words with the same capitals and digits;
-    within these, words with the same last character, the same last two characters, and so on."""
+def _spelling_groups(words: Sequence[str]) -> Iterator[np.ndarray]:
+    """Nested groups as group numbers of the words, coarsest first: words with the same use of
+    capitals and digits, then also the same last character, the same last two, and so on."""
     kinds = [
         (word[:1].isupper(), word[1:2].isupper(), any(map(str.isdigit, word))) for word in words
     ]
@@ -114,21 +114,21 @@ def _spelled_alike(words: Sequence[str]) -> Iterator[np.ndarray]:
 def _cooccurrence_vectors(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray:
     """Word vectors of length 1 from the words at most three positions to either side.
 
-    The entry of a word and a context, one of the first 10,000 words of the vocabulary on the left
-    or on the right, is max(0, log p(word, context) / (p(word) p(context)^0.75)), with neighbours
-    at distance d counted 1 / d times. The vectors are the rows of U sqrt(S) of its singular value
-    decomposition U S V^T: float32 (n_words, dim), zeros for words that do not occur.
+    A context is one of the first 10,000 words of the vocabulary, on the left or on the right. The
+    entry of a word and a context is max(0, log p(word, context) / (p(word) p(context)^0.75)), with
+    neighbours at distance d counted 1 / d times. The vectors are the rows of U sqrt(S) of the
+    singular value decomposition U S V^T: float32 (n_words, dim), zeros for words that do not occur.
     """
     n_contexts = min(n_words, _MOST_CONTEXTS)
     keys, weights = [], []
     for distance in range(1, _WINDOW + 1):
         pairs = ids[:-distance].astype(np.int64), ids[distance:].astype(np.int64)
         within = np.ones(len(pairs[0]), bool)
-        for k in range(distance + 1):  # no sentence ends between the two
+        for k in range(distance + 1):  # within one sentence
             within &= ids[k : len(ids) - distance + k] >= 0
         for word, context, side in ((pairs[1], pairs[0], 0), (pairs[0], pairs[1], 1)):
-            used = within & (context < n_contexts)
-            pair = (word * 2 + side)[used] * n_contexts + context[used]
+            mask = within & (context < n_contexts)
+            pair = (word * 2 + side)[mask] * n_contexts + context[mask]
             pair, counts = np.unique(pair, return_counts=True)
             keys.append(pair)
             weights.append(counts / distance)
@@ -139,10 +139,10 @@ def _cooccurrence_vectors(ids: np.ndarray, n_words: int, dim: int) -> np.ndarray
     context_totals = np.bincount(contexts, counts, 2 * n_contexts) ** 0.75
     context_totals /= context_totals.sum()
     information = np.log(counts / word_totals[words] / context_totals[contexts])
-    kept = information > 0
+    positive = information > 0
     matrix = tf.SparseTensor(
-        np.stack([words[kept], contexts[kept]], axis=1),
-        information[kept].astype(np.float32),
+        np.stack([words[positive], contexts[positive]], axis=1),
+        information[positive].astype(np.float32),
         (n_words, 2 * n_contexts),
     )
     vectors = _scaled_left_vectors(matrix, dim)

@@ -1,8 +1,8 @@
 """A run: the loop over its steps, and the step: loss, gradients, update.
 
-With several workers, each runs the same loop. They act alike because decisions follow from the
-state, which is the same for all, or from the `Signals` of a step, which are averaged with its
-losses. A worker that fails ends its process; the others then lose it, and end too.
+With several workers, each runs the same loop. Decisions depend only on the state, which is the same
+for all workers, or on the `Signals` of a step, which are averaged with its losses. If a worker
+fails, its process ends, and then the other workers end too.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from bilm.training.softmax_start import SoftmaxStart
 
 logger = logging.getLogger(__name__)
 
-AllStates = tuple[tuple[States, ...], ...]  # of each replica of this worker
+AllStates = tuple[tuple[States, ...], ...]  # per replica of this worker and direction
 Progress = Callable[[TrainingRecord], bool | None]
 
 _LOG_EVERY = 10  # steps
 _READ_AHEAD = 4  # batches
-# Errors after which the finished steps cannot be saved, and what may help.
+# Errors after which the finished steps cannot be saved, with hints.
 _HINTS: dict[type, str] = {
     NotFiniteError: " A lower learning_rate may help.",
     WorkerLostError: " To resume from it, start the same command for all workers.",
@@ -74,15 +74,15 @@ class Trainer:
         replicas: devices of the run; None: one device.
         settings: seed and precision.
         data: text to train on.
-        plan: length of the run; None: by the options.
+        plan: length of the run; None: from the options.
     """
 
     record: TrainingRecord
     files: RunFiles
-    score: Callable[..., Perplexity] | None = None  # of the held-out text, or this worker's share
+    score: Callable[..., Perplexity] | None = None  # scores this worker's held-out text
     every: Interval = Interval(1, "epochs")  # between evaluations
     patience: int | None = None
-    word_counts: np.ndarray | None = None  # of the beginning of the training text
+    word_counts: np.ndarray | None = None  # counts at the beginning of the training text
     progress: Progress | None = None
     save_seconds = math.inf
 
@@ -100,7 +100,7 @@ class Trainer:
         shape = (options.batch_size * replicas.n, options.unroll_steps)
         plan = plan or Plan.from_options(options, math.prod(shape))
         self.state = RunState(shape, plan=plan, settings=settings)
-        # Rows of a batch that this worker takes, and tokens per row.
+        # Rows of this worker in a batch, and tokens per row.
         self.feed_shape = (options.batch_size * replicas.n_local, options.unroll_steps)
         self.steps_per_epoch = steps_per_epoch(options, math.prod(shape))
         with replicas.scope(), replicas.reachable():
@@ -122,7 +122,7 @@ class Trainer:
                 muon_blocks=[lstm_blocks(name) for name in names] if uses_muon else (),
                 precision=settings.precision,
             )
-        # By their names in checkpoints.
+        # By name in checkpoints.
         self.slots = {
             f"{name}/{slot}": value
             for name, slots in zip(names, self.optimizer.slots, strict=True)
@@ -146,7 +146,7 @@ class Trainer:
 
     @property
     def epoch(self) -> int:
-        """The pass over the training text that the last step belongs to, 1-based."""
+        """The pass of the last step over the training text, 1-based."""
         return 1 + max(0, self.state.done - 1) // self.steps_per_epoch
 
     # The loop
@@ -183,7 +183,7 @@ class Trainer:
             self._report(signals)
 
     def _next(self, batches: Iterator[Any]) -> Any:
-        """The next batch; None if the run is to end."""
+        """The next batch; None at the end of the run."""
         self._interrupts.due()
         since_best, patience = self.state.heldout.since_best, self.patience
         if self._is_stopped:
@@ -207,7 +207,7 @@ class Trainer:
     def _train_step(
         self, inputs: tuple[StepInputs, ...], iterator_state: IteratorState | None
     ) -> Signals:
-        """Do a step. If the loss is not finite, the states do not change."""
+        """Do a step; if the loss is not finite, raise an error and keep the states."""
         losses, lstm_states, signals = self.run_step(inputs, self.lstm_states, self._signals())
         loss = float(np.mean(losses))
         if not math.isfinite(loss):
@@ -245,7 +245,7 @@ class Trainer:
         )
 
     def _report(self, signals: Signals) -> None:
-        """Call `progress`. Of several workers, each may end the run, one step later."""
+        """Call `progress`. Any worker may end the run; with several workers, one step later."""
         self._asks_to_stop = self.progress is not None and bool(self.progress(self.record))
         is_alone = self.replicas.worker.count == 1
         self._is_stopped = self._asks_to_stop if is_alone else signals.stop > 0
@@ -267,8 +267,8 @@ class Trainer:
         )
 
     def _evaluate(self, is_due: bool) -> None:
-        """Measure the held-out text if the interval has passed or `is_due`, but once per step; each
-        worker scores its share. Keep the best model."""
+        """Evaluate the held-out text if `is_due` or the interval has passed, at most once per step,
+        and keep the best model. Each worker scores its share."""
         state, step, begun = self.state, self.state.step, time.monotonic()
         is_due = is_due or self.every.falls_on(state.done, self.steps_per_epoch)
         if self.score is None or not is_due or state.heldout.measured_at == step:
@@ -304,8 +304,8 @@ class Trainer:
     def _measure_speed(self, signals: Signals) -> None:
         """Fix the length of a run by time once a fifth of its time has passed.
 
-        Until then the rates stay high. The dropout follows from the length, so it is chosen before,
-        and the speed is measured again with it.
+        Until then the rates stay high. The dropout depends on the length, so it is chosen
+        first, and the speed is measured again with it.
         """
         state, n = self.state, self.record.n_steps
         plan = state.plan
@@ -327,7 +327,7 @@ class Trainer:
         if share < planning.FIXED_AT:
             return
         if not signals.evaluation:
-            self._evaluate(True)  # to learn how long it takes
+            self._evaluate(True)  # to measure its duration
         if self.state.heldout.measured_at == self.state.step:
             return  # the signals of the next step include it
         if self.score is not None:
@@ -339,19 +339,19 @@ class Trainer:
         end = n_steps * self.state.tokens_per_step
         plan = plan.fixed(self.state.position, end, self.options)
         self.state = self.record.state = dataclasses.replace(self.state, plan=plan)
-        # From here on, the run is resumed bit for bit.
+        # From this checkpoint on, the run can be resumed bit for bit.
         self._save()
         self.files.write_options(self.options)
 
     def _save(self) -> str:
-        """Write a checkpoint if anything has changed since the last one; return the last one."""
+        """Write a checkpoint if the state has changed since the last one; return its prefix."""
         if self.record.checkpoint is None or self._saved is not self.state:
             self.is_saved_as(self.files.save(self))
         self._saved_at = time.monotonic()
         return self.record.checkpoint or ""
 
     def is_saved_as(self, ckpt_file: str) -> None:
-        """Note that a checkpoint holds the present state."""
+        """Record that a checkpoint holds the current state."""
         self.record.checkpoint, self._saved = ckpt_file, self.state
 
     @contextlib.contextmanager
@@ -378,7 +378,7 @@ class Trainer:
             raise type(error)(text + (hint or "")) from error
 
     def _rescue(self) -> None:
-        """Save the finished steps, if any. A worker among others cannot: they are in a step."""
+        """Save the finished steps, if any; impossible with several workers, which are in a step."""
         if self.record.n_steps > 0 and self.replicas.worker.count == 1:
             try:
                 self._save()
@@ -401,7 +401,7 @@ class Trainer:
             the states after the batch; and the signals of all workers.
         """
         n, count = self.model.options.n_directions, self.replicas.worker.count
-        # Only the chief's values are not 0, so their mean over the workers is a part of them.
+        # Only the chief sends nonzero values; `count` undoes the mean over the workers.
         sent = tf.constant([signals.stop, *(count * value for value in signals[1:])], tf.float32)
         with self.replicas.reachable():
             reduced, states = self._step(inputs, states, sent)
@@ -432,7 +432,7 @@ class Trainer:
     def gradients(
         self, inputs: StepInputs, states: tuple[States, ...], rows: BatchSlice | None = None
     ) -> tuple[tf.Tensor, tuple[States, ...], list[Any]]:
-        """The losses of a replica, its states after the batch, and the gradient of each variable.
+        """The losses of a replica, its states after the batch, and the gradients of the variables.
 
         `rows` is the position of the replica's rows in the global batch; None: the complete batch.
         """
@@ -466,7 +466,7 @@ class Trainer:
         return (states,) * self.replicas.n_local
 
     def local_states(self, states: tuple[States, ...]) -> AllStates:
-        """This worker's part of the states of all rows, as a checkpoint holds them."""
+        """This worker's rows of the states of all rows in a checkpoint."""
         first, size = self.rows().first, self.options.batch_size
         return tuple(
             tf.nest.map_structure(lambda x, k=k: x[k : k + size], states)
@@ -492,11 +492,11 @@ class Trainer:
         if position and state is None:
             logger.warning("the data cannot resume where the run was: its text starts again")
         batches = iter(batches)
-        # No batch is drawn after the last step. A run by time learns its end as it goes.
+        # No batch is read after the last step. The end of a run by time is set during the run.
         while self.state.plan.end is None or position < self.state.plan.end:
             batch = next(batches, None)
             if batch is None or (isinstance(batch, Batch) and not batch.mask.all()):
-                return  # a last, incomplete batch is left out, as in the original
+                return  # the last batch is skipped if incomplete, as in the original
             feed = make_feed(batch, self.options, shape)
             seeds = self.state.settings.seed, position // n
             replicas = self.replicas.n_local, self.rows()
@@ -505,7 +505,7 @@ class Trainer:
             position += n
 
     def _sentence_marks(self) -> tuple[int, int] | None:
-        """The ids of `<S>` and `</S>` if only word ids show where sentences start."""
+        """The ids of `<S>` and `</S>` if sentence starts must be recognised by word ids."""
         if self.options.char_cnn is not None or not self.options.reset_rate:
             return None
         vocabulary = getattr(self.data, "vocab", None)

@@ -1,7 +1,7 @@
 """A model's quality, its amount of training, and whether more training is likely to help.
 
-`bilm train` prints it at its end, and `bilm report` shows it. Perplexities count `<UNK>` as one
-word, so a text of unknown words has a low one; see `unknown_warning`.
+`bilm train` and `bilm report` print it. Perplexities count `<UNK>` as one word, so a text of
+unknown words has a low perplexity; see `unknown_warning`.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _QUALITIES = (
 )
 _FEW_TOKENS = 2_000_000
 _FEW_PASSES = 3.0
-# Relative change of the held-out perplexity: a rise above noise, and a fall worth its time.
+# Relative changes of the held-out perplexity below this are noise.
 _CHANGE = 0.01
 
 
 def comparable(measurements: Sequence[tuple[int, float]]) -> list[float]:
     """Held-out perplexities with about equal amounts of training between them.
 
-    `measurements` are (step or tokens, perplexity), oldest first. A last one that came soon after
-    the one before it, as at the end of a run, replaces it: little training changes little.
+    `measurements` are (step or tokens, perplexity), oldest first. If the last one followed soon
+    after the previous one, as at the end of a run, it replaces the previous one.
     """
-    at, perplexities = [position for position, _ in measurements], [x for _, x in measurements]
-    gaps = [after - before for before, after in itertools.pairwise(at)]
+    positions, perplexities = [n for n, _ in measurements], [x for _, x in measurements]
+    gaps = [after - before for before, after in itertools.pairwise(positions)]
     if len(gaps) > 1 and gaps[-1] < statistics.median(gaps[:-1]) / 2:
         del perplexities[-2]
     return perplexities
 
 
 def unigram_perplexity(counts: np.ndarray, text: np.ndarray) -> float:
-    """Perplexity of a text under a model that knows only how frequent each word is.
+    """Perplexity of a text under the unigram model of the training text, with add-one smoothing.
 
-    Both are occurrences of each vocabulary word, (n_words,): in the training text, where one is
-    added to each, and in the text that is predicted.
+    `counts` and `text` are occurrences of each vocabulary word, (n_words,), in the training text
+    and in the predicted text.
     """
     log_p = np.log((counts + 1.0) / (counts.sum() + len(counts)))
     return math.exp(-float(text @ log_p) / float(text.sum()))
@@ -75,13 +75,13 @@ def verdict(
     passes: float | None = None,
     measurements: Sequence[float] = (),
 ) -> list[str]:
-    """Three lines about a model: its quality, its training, and the outlook for more training.
+    """Three lines about a model: quality, training, and the outlook for more training.
 
     Args:
-        perplexity: by the full softmax, of `text`, "held-out" or "training".
-        unigram: the same text's `unigram_perplexity`.
+        perplexity: perplexity of `text`, "held-out" or "training", by the full softmax.
+        unigram: `unigram_perplexity` of the same text.
         unknown: proportion of its tokens outside the vocabulary.
-        tokens, passes: what the model was trained on, and passes over the training text.
+        tokens, passes: tokens of training, and passes over the training text.
         measurements: held-out perplexities as from `comparable`, oldest first.
     """
     unknown = 0.0 if unknown is None else unknown
@@ -123,20 +123,20 @@ def _outlook(unknown: float, passes: float | None, measurements: Sequence[float]
         best, last, before = min(measurements), measurements[-1], measurements[-2]
         if last > (1 + _CHANGE) * best:
             return (
-                f"will not help, the held-out perplexity has risen from {best:,.1f} to "
+                f"will not help: held-out perplexity has risen from {best:,.1f} to "
                 f"{last:,.1f}. More text, dropout or a smaller model may."
             )
         if last > (1 - _CHANGE) * before:
             return (
-                "is not likely to help much, the held-out perplexity has stopped falling. More "
-                "text or a larger model may."
+                "is not likely to help much: held-out perplexity has stopped falling. More text or "
+                "a larger model may."
             )
         fall = 1 - last / before
         return (
-            f"is likely to help, the held-out perplexity fell by {fall:.0%} between the last two "
+            f"is likely to help: held-out perplexity fell by {fall:.0%} between the last two "
             "measurements."
         )
     if passes is not None and passes < _FEW_PASSES:
-        times = "once or less" if passes < 1.5 else "a few times"
-        return f"is likely to help, as it has seen each sentence only {times}."
+        times = "at most once" if passes < 1.5 else "only a few times"
+        return f"is likely to help, as it has seen each sentence {times}."
     return "not known: measure a held-out text during training (--heldout_prefix)."
