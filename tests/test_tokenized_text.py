@@ -122,6 +122,9 @@ def test_the_record_of_texts(folder):
     Path("tokenizer.json").write_text('{"tokenizer": 5}', "utf-8")
     with pytest.raises(InputError, match=r"tokenizer\.json: tokenizer must be text, got 5"):
         read_record(["wrapped.txt"])
+    Path("tokenizer.json").write_text('{"tokenizer": "moses", "bytes": 5}', "utf-8")
+    with pytest.raises(InputError, match=r"tokenizer\.json: bytes must be an object, got 5"):
+        read_record(["wrapped.txt"])
 
 
 def test_shards_have_the_record_of_their_text(folder):

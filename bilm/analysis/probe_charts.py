@@ -111,7 +111,9 @@ def sense_chart(rows: Sequence[SenseRow]) -> Any:
     axes = figure.subplots()
     values = {
         "all uses": [row.accuracy for row in rows],
-        "words with several senses": [row.ambiguous_accuracy or np.nan for row in rows],
+        "words with several senses": [
+            np.nan if row.ambiguous_accuracy is None else row.ambiguous_accuracy for row in rows
+        ],
     }
     x = np.arange(len(rows))
     for k, (name, accuracies) in enumerate(values.items()):

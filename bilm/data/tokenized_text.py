@@ -287,6 +287,8 @@ def _recorded_tokenizer(file: str) -> str | None:
             if not isinstance(tokenizer, str):
                 raise InputError(f"{record}: tokenizer must be text, got {shown(tokenizer)}.")
             sizes = content.get("bytes")
+            if sizes is not None and not isinstance(sizes, dict):
+                raise InputError(f"{record}: bytes must be an object, got {shown(sizes)}.")
             if sizes is None or sizes.get(name) == os.path.getsize(file):
                 return tokenizer
     return None
