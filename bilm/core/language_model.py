@@ -36,7 +36,7 @@ class LanguageModel(keras.Model):
 
     Args:
         options: training options, as a dict or `Options`. `n_tokens_vocab` is required.
-        is_training: False: the full softmax, whatever the options are.
+        is_training: False: always the full softmax.
         seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         mode: how the LSTMs are run; None: `Mode.PLAIN` for training, else `Mode.INFERENCE`.
@@ -79,7 +79,7 @@ class LanguageModel(keras.Model):
         self.built = True
 
     def weight_table(self) -> list[Weight]:
-        """All variables with their names in files, in the order of the network."""
+        """All variables with their names in files, in network order."""
         return weight_table(self.encoder, self.stacks, self.softmax)
 
     def signature(self, steps: int | None = None, rows: int | None = None) -> list[Any]:
@@ -109,13 +109,13 @@ class LanguageModel(keras.Model):
             states: per direction, before the batch.
             negatives: per direction the samples of the sampled softmax; empty: full softmax.
             dropout: None: no dropout.
-            resets: per direction bool (time, batch), True where the input is read from zero
-                states; empty: no resets.
-            mode: None uses the mode given at construction.
+            resets: per direction bool (time, batch), True where the LSTMs start from zero states;
+                empty: no resets.
+            mode: None: the constructor's mode.
 
         Returns:
-            per direction float32 (time * batch,) in nats, and the states after the batch, which
-            pass no gradient.
+            per direction float32 (time * batch,) in nats, and the states after the batch, without
+            gradient.
         """
         hidden, after = self.hidden(feed, states, dropout, resets=resets, mode=mode)
         # (time, batch, projection_dim) -> (time * batch, projection_dim)
@@ -137,17 +137,24 @@ class LanguageModel(keras.Model):
         directions: Sequence[int] | None = None,
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
         """The top layer, the input of the softmax: per direction float32 (time, batch,
-        projection_dim), and the states. Arguments as for `losses`; `directions` are those of
-        `feed` and `states`, None: all."""
+        projection_dim), and the states. Arguments as for `losses`; `directions`: the
+        directions in `feed` and `states`, None: all."""
         vectors = self.encoder(feed.distinct)  # (distinct, projection_dim)
         # (distinct, projection_dim) -> (time, batch, projection_dim)
-        read = [tf.gather(vectors, feed.words[k]) for k in range(len(states))]
+        inputs = [tf.gather(vectors, feed.words[k]) for k in range(len(states))]
         boundaries = []
         if resets:
             zeros = self.network.zero_states(1)
-            boundaries = [Boundaries(None, *of_d) for of_d in zip(resets, zeros, strict=True)]
+            boundaries = [
+                Boundaries(None, reset, zero) for reset, zero in zip(resets, zeros, strict=True)
+            ]
         outputs, after = self.network.run(
-            read, states, boundaries, dropout=dropout, mode=mode or self.mode, directions=directions
+            inputs,
+            states,
+            boundaries,
+            dropout=dropout,
+            mode=mode or self.mode,
+            directions=directions,
         )
         return [layers[-1] for layers in outputs], tf.nest.map_structure(tf.stop_gradient, after)
 

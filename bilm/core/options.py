@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 # Byte values 0..255, then BOS, EOS, begin of word, end of word, padding.
 N_CHARACTERS = 261
 ACTIVATIONS = ("relu", "tanh")
-# All but "adagrad" train the dense weights alone, and the rows of words with Adagrad.
+# "adam" and "muon" train the dense weights only; Adagrad then trains the word rows.
 OPTIMIZERS = ("adagrad", "adam", "muon")
 SCHEDULES = ("constant", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "unigram")
@@ -58,14 +58,14 @@ _PAIRS = Rule(
 
 
 def _option(rule: Rule, default: Any = dataclasses.MISSING) -> Any:
-    """A field with its rule; if the default is None, None is allowed as well."""
+    """A field with its rule; None is also allowed if it is the default."""
     return dataclasses.field(default=default, metadata={"rule": rule})
 
 
 class _CheckedFields:
     """Checks the rules of its fields."""
 
-    prefix = ""  # of their keys in messages
+    prefix = ""  # prefix of the keys in messages
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -117,14 +117,14 @@ class LSTMOptions(_CheckedFields):
 class DictionaryOptions(_CheckedFields):
     """The object `char_cnn.dictionary`: dictionary ids of characters and words instead of bytes.
 
-    ELMoForManyLangs models have it (`bilm convert`).
+    Used by ELMoForManyLangs models (`bilm convert`).
     """
 
     prefix = "char_cnn.dictionary."
 
     n_characters: int = _option(_ROWS)  # the last row is padding
     n_words: int = _option(integer(0, _WORDS), 0)  # 0: no word dictionary
-    word_dim: int = _option(integer(0, _SIZE), 0)  # size of a word's own vector
+    word_dim: int = _option(integer(0, _SIZE), 0)  # size of a vector in the word table
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class CharCNNOptions(_CheckedFields):
     activation: str = _option(one_of(ACTIVATIONS))  # after max-pooling over positions
     embedding_dim: int = _option(_COUNT)  # size of a character's vector
     n_highway: int = _option(integer(0, _LAYERS), 0)  # highway layers
-    # Characters per word, including the begin and end marks.
+    # Characters per word, including the begin and end of the word.
     max_characters_per_token: int = _option(integer(3, MOST_CHARACTERS), 50)
     dictionary: DictionaryOptions | None = None  # None: characters are UTF-8 bytes
 
@@ -178,7 +178,7 @@ class Options(_CheckedFields):
         n_train_tokens: predictions per direction and epoch: words and sentence ends.
         batch_size: rows per device.
         unroll_steps: tokens per row and step.
-        learning_rate: of Adagrad.
+        learning_rate: Adagrad's rate.
         reset_rate: probability that a training sentence starts from zero states instead of the
             states after the previous sentence of its row.
 
@@ -269,13 +269,13 @@ class Options(_CheckedFields):
     def training_dict(self) -> dict[str, Any]:
         """The contents of a training file, in the original's keys."""
         run = {field.name: field.default for field in dataclasses.fields(self)[2:]}
-        # As in the original's files, these are left out if they have their defaults.
-        left_out = {"n_tokens_vocab", "n_train_tokens", *list(run)[list(run).index("n_steps") :]}
+        # As in the original's files, these keys are omitted if they have their defaults.
+        omissible = {"n_tokens_vocab", "n_train_tokens", *list(run)[list(run).index("n_steps") :]}
         values = {name: getattr(self, name) for name in run}
         return _network_dict(self, n_masks=0) | {
             name: value
             for name, value in values.items()
-            if value != run[name] or name not in left_out
+            if value != run[name] or name not in omissible
         }
 
     def inference_dict(self) -> dict[str, Any]:
@@ -321,11 +321,11 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
     Args:
         name: "tiny", "base", "small", "medium" or "original" (the size of the paper's model).
         recipe: "default", for the lowest perplexity in a given time (docs/train.md), or "original",
-            which trains exactly as the program of 2018.
+            which trains exactly like the original program.
     """
-    for what, value, names in (("preset", name, PRESETS), ("recipe", recipe, RECIPES)):
+    for argument, value, names in (("preset", name, PRESETS), ("recipe", recipe, RECIPES)):
         if value not in names:
-            raise InputError(f"{what} must be one of {', '.join(names)}, got {shown(value)}.")
+            raise InputError(f"{argument} must be one of {', '.join(names)}, got {shown(value)}.")
     size = _SIZES[name]
     is_small = name in ("tiny", "base")
     lstm = LSTMOptions(

@@ -148,7 +148,7 @@ class ScalarMix(keras.layers.Layer):
                 name=f"{name}_ELMo_W",
                 shape=(n_layers,),
                 initializer="zeros" if values is None else lambda shape, dtype: values,
-                # The same as `regularization`, among the losses of a Keras model.
+                # Adds `regularization` to the losses of a Keras model.
                 regularizer=None if l2_coef is None else keras.regularizers.L2(float(l2_coef)),
             )
         start = keras.initializers.Constant(gamma)
@@ -188,7 +188,7 @@ class ScalarMix(keras.layers.Layer):
         return gamma * softmax
 
     def mixed(self, lm_embeddings: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-        """The mix alone, outside of Keras."""
+        """The mix as a plain function of tensors, without Keras' mask."""
         lm_embeddings = tf.cast(lm_embeddings, tf.float32)
         gamma = tf.convert_to_tensor(self.gamma)
         if self.use_top_only:
@@ -206,7 +206,7 @@ class ScalarMix(keras.layers.Layer):
         return self.l2_coef * tf.reduce_sum(tf.square(tf.convert_to_tensor(self.W)))
 
     def compute_mask(self, lm_embeddings: Any, previous_mask: Any = None) -> None:
-        """None: `call` sets the mask, which is an argument of its own."""
+        """None: `call` sets the mask, which is a separate argument."""
 
     def _check(self, lm_embeddings: Any, mask: Any) -> None:
         shape = tf.TensorShape(lm_embeddings.shape)

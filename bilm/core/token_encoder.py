@@ -110,7 +110,7 @@ class CharacterEncoder(keras.layers.Layer):
                 weights[f"W_{gate}"], weights[f"b_{gate}"] = pair
         self.highways = highways
         self.projection: tuple[Any, Any] | None = None
-        # With a dictionary the characters are always projected, like the word.
+        # Dictionary models always project characters, like words.
         if size != projection_dim or options.dictionary is not None:
             self.projection = self._add_pair("projection", (size, projection_dim))
         self.built = True

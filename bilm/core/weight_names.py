@@ -16,10 +16,10 @@ WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
 
 
 def lstm_blocks(name: str) -> tuple[int, int] | None:
-    """How many matrices are stacked, and side by side, in an LSTM weight with this checkpoint name.
+    """Blocks, one below another and side by side, in the LSTM matrix with this checkpoint name.
 
-    A kernel has (2, 4), for input and state and for four gates; a projection is one matrix. None
-    for a bias and for weights outside the LSTMs.
+    A kernel has (2, 4): input and state, and four gates; a projection is one block. None for biases
+    and for weights outside the LSTMs.
     """
     if "lstm_cell/" not in name or not name.endswith("kernel"):
         return None
@@ -31,14 +31,14 @@ class Weight:
     variable: Any
     dataset: str | None  # in HDF5; None for the softmax, see `with_softmax_datasets`
     checkpoint: str  # in TensorFlow 1's checkpoints
-    # The original dumped some models under a name that it could not load again.
+    # A name under which the original dumped some models, but could not load them.
     odd_dataset: str | None = None
 
 
 def weight_table(
     encoder: Encoder | None, stacks: Sequence[LSTMStack], softmax: Softmax | None = None
 ) -> list[Weight]:
-    """All variables with their names, in the order of the network."""
+    """All variables with their names, in network order."""
     table = [] if encoder is None else list(_encoder_weights(encoder))
     for d, stack in enumerate(stacks):
         table += _lstm_weights(stack, d, len(stacks))
@@ -50,7 +50,7 @@ def weight_table(
 
 
 def with_softmax_datasets(table: Sequence[Weight]) -> list[Weight]:
-    """`table` with datasets for the softmax as well, for files of a complete language model."""
+    """`table` including datasets of the softmax, for files of a complete language model."""
     return [
         weight if weight.dataset else replace(weight, dataset=weight.checkpoint.removeprefix("lm/"))
         for weight in table
@@ -62,7 +62,7 @@ def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
     if isinstance(encoder, WordEmbedding):
         named["embedding"] = encoder.embedding
     elif isinstance(encoder, DictionaryEncoder):
-        # Under another name, because readers that expect bytes would give wrong vectors.
+        # Named differently, because readers that expect bytes would compute wrong vectors.
         named["dictionary/char_embed"] = encoder.char_embed
         named["dictionary/word_embed"] = encoder.word_embed
         named["dictionary/W_word"] = encoder.W_word

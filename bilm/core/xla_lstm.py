@@ -1,8 +1,8 @@
 """One LSTM layer over the steps of time, inside a program compiled by XLA; for inference.
 
-It is faster than `recurrence` while a layer's weights fit the CPU cache: the loop over the steps is
-compiled too, and the first layer looks up its matmul with a word's vector, which is computed once
-per word instead of once per position. `plain_lstm` computes the same values.
+It is faster than `recurrence` if a layer's weights fit the CPU cache: the loop over the steps is
+compiled too, and the first layer's matmul with word vectors is computed once per distinct word
+instead of once per position. `plain_lstm` computes the same values.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bilm.core.options import LSTMOptions
 
 # Largest kernel in bytes that stays in the cache; beyond it, `recurrence` is faster.
 _KERNEL_BYTES = 4 * 2**20
-# From this number of rows on, the weights are the left factor of the matmuls.
+# With at least this many rows, the weights are the left factor of the matmuls.
 _MANY_ROWS = 32
-# With fewer rows, the inputs of this number of steps are multiplied together.
+# With fewer rows, one matmul multiplies the inputs of this many steps.
 _BLOCK_STEPS = 8
 
 
@@ -88,7 +88,7 @@ def xla_lstm(
     return outputs.stack(), LSTMState(matmuls.in_loop(c), matmuls.in_loop(h))
 
 
-# From the number of a step and h to the pre-activations of all gates.
+# Computes the pre-activations of all gates from a step's number and h.
 _PreActivations = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
