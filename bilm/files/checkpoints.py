@@ -238,8 +238,12 @@ def save_checkpoint(
             )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
-        # First the record, so that it names every checkpoint even if the run is killed.
-        _write_record(Path(save_dir), [*_read_record(Path(save_dir)), os.path.basename(prefix)])
+        # The record names a checkpoint before it is in place, so that a kill leaves none that is
+        # unnamed; the first one afterwards, because a record without a checkpoint means a loss.
+        names = _read_record(Path(save_dir))
+        names = names or list(map(os.path.basename, list_checkpoints(save_dir).values()))
+        if names:
+            _write_record(Path(save_dir), [*names, os.path.basename(prefix)])
         _put_in_place(temporary, prefix)
     except tf.errors.OpError as error:
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
