@@ -148,7 +148,7 @@ def test_a_file_of_occurrences_replaces_the_text(place, elmo, capsys):
     other = Occurrences(loaded.sentences, loaded.positions, loaded.vectors, None, {"model": "x"})
     other.save("other.npz")
     assert input_error([*arguments[:-1], "other.npz"], capsys).endswith(
-        "other.npz: must have been made with bare."
+        "other.npz: must have been made with the same model."
     )
 
 

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     elmo = text_command.load_elmo(args)
     occurrences = word_command.with_vectors(args, uses, elmo)
     if occurrences.about.get("model") != elmo.fingerprint():
-        raise InputError(f"{args.occurrences}: must have been made with {args.model}.")
+        raise InputError(f"{args.occurrences}: must have been made with the same model.")
     layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]
     for number, (query, word) in enumerate(targets.items()):
         n_occurrences = len(occurrences.of(word, match_case=args.match_case))

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    ending = os.path.splitext(args.out)[1]
+    ending = os.path.splitext(args.out)[1].lower()
     if ending not in _FORMATS:
         raise InputError(f"--out must end in one of {', '.join(_FORMATS)}, got {args.out!r}.")
     for path in args.runs:

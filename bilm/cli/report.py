@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
-    ending = ".txt" if args.out is None else os.path.splitext(args.out)[1]
+    ending = ".txt" if args.out is None else os.path.splitext(args.out)[1].lower()
     if ending not in _FORMATS:
         raise InputError(f"the name of a report must end in {', '.join(_FORMATS)}, got {args.out}.")
     flags.outputs(args, out=args.out)
