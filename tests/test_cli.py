@@ -146,7 +146,7 @@ def test_wrong_paths_and_flags_are_reported_before_tensorflow_is_imported(text):
         (["dump", "--save_dir", "run", "--outfile", "vocab.txt"], "'vocab.txt' would be overwr"),
         (["senses", "cat", "--model", "none", "--text", text.heldout], "model 'none' does not ex"),
         (["report", text.heldout, "--model", "none"], "The model 'none' does not exist."),
-        (["export", "run", "vocab.txt"], "'vocab.txt' would be overwritten: --force allows it."),
+        (["export", "run", "vocab.txt"], "'vocab.txt' must be a folder"),
         (["convert", "none", "m"], "The model 'none' does not exist."),
         (["plot", "none"], "There is no training log at 'none'."),
         (["restart", "--save_dir", "none", "--train_prefix", text.training], "'none/options.json'"),

@@ -200,7 +200,9 @@ def open_data(kind, folder, part="train-*.txt", **settings):
 
 
 def assert_same_training(one, other):
-    assert_same_checkpoint(one.checkpoint, other.checkpoint, rtol=1e-5, atol=1e-6)
+    # The words of a subclass's sentences are not counted.
+    names = ["bilm/word_counts"]
+    assert_same_checkpoint(one.checkpoint, other.checkpoint, rtol=1e-5, atol=1e-6, without=names)
 
 
 @pytest.mark.slow
