@@ -117,6 +117,7 @@ class Plan:
 
 
 def steps_per_epoch(options: Options, tokens_per_step: int) -> int:
+    """The complete steps of a pass over the training text, at least 1."""
     return max(1, (options.n_train_tokens or 0) // tokens_per_step)
 
 
