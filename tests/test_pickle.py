@@ -74,10 +74,10 @@ def predictor(tmp_path_factory):
 
 
 def test_a_predictor(predictor):
-    predictor.batch_tokens = 64
+    predictor.window_tokens = 64
     pickled = pickle.loads(pickle.dumps(predictor))
     for copied in (pickled, copy.deepcopy(predictor)):
-        assert copied.batch_tokens == 64 and copied.options == predictor.options
+        assert copied.window_tokens == 64 and copied.options == predictor.options
         found, expected = (p.score(["the small dog", "a"])[0] for p in (copied, predictor))
         assert_alike([found.forward, found.backward], [expected.forward, expected.backward])
     found, expected = (p.substitutes(["the ___ dog"], n=3)[0][0] for p in (pickled, predictor))

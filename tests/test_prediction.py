@@ -173,7 +173,7 @@ def test_batches_change_nothing(small):
     places = predictor.substitutes(sentences, "all", n=3)
     other = Predictor.from_pretrained(made.folder)
     for batch_size, budget in ((1, 4096), (2, 4096), (None, 7), (3, 16)):
-        other.batch_tokens = budget
+        other.window_tokens = budget
         scores = other.score(sentences, batch_size=batch_size)
         for score, wanted in zip(scores, expected, strict=True):
             assert score.tokens == wanted.tokens
@@ -188,15 +188,27 @@ def test_batches_change_nothing(small):
             np.testing.assert_allclose(one.log_probabilities, wanted.log_probabilities, 1e-4, 1e-5)
 
 
+def test_more_sentences_than_are_computed_together(small):
+    made, predictor = small
+    sentences = random_sentences(9, [2, 3] * 600)
+    other = Predictor.from_pretrained(made.folder)
+    other.window_tokens = 2000
+    found, expected = (
+        np.array([[s.forward_total, s.backward_total] for s in p.score(sentences)])
+        for p in (predictor, other)
+    )
+    np.testing.assert_allclose(found, expected, 1e-5)
+
+
 @pytest.mark.slow
 def test_scores_from_several_threads(small):
-    """A long sentence is computed in chunks; each starts from the states after the last one."""
+    """Threads share the vectors of words."""
     made, predictor = small
     texts = [random_sentences(seed, [20, 3, 25]) for seed in range(4)]
     expected = [predictor.score(text) for text in texts]
     places = [predictor.substitutes(text, [1], n=2) for text in texts]
     other = Predictor.from_pretrained(made.folder)
-    other.batch_tokens = 8
+    other.window_tokens = 8
     with ThreadPoolExecutor(4) as pool:
         scores = list(pool.map(other.score, texts * 3))
         found = list(pool.map(lambda text: other.substitutes(text, [1], n=2), texts * 3))

@@ -22,8 +22,9 @@ from bilm.core.options import Options
 from bilm.data.sentences import N_WARM_UP_WORDS, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.weights import open_weights
+from bilm.inference.corpus_encoder import EncodedWords, warm_up_network
 from bilm.inference.feed import make_feed
-from bilm.inference.scorer import Scorer, warm_up_language_model
+from bilm.inference.scorer import Scorer
 from bilm.training import LanguageModel, train
 from bilm.training.evaluation import evaluate
 from bilm.training.inputs import draw_resets, sentence_starts, step_inputs
@@ -281,7 +282,8 @@ def test_scores_after_a_warm_up(scored, corpus, tmp_path):
     model = LanguageModel(scored.options, is_training=False, seed=None)
     load_variables(scored.prefix, model.weight_table())
     cold = evaluate(Scorer(model), data)
-    warm_up_language_model(model, read_warm_up(text), data.vocab)
+    words = EncodedWords(model.network, data.vocab.word_ids)
+    warm_up_network(model.network, words, read_warm_up(text))
     warm = evaluate(Scorer(model), data)
     np.testing.assert_allclose(warm.losses[0], total, 1e-5)
     assert abs(cold.forward / warm.forward - 1) > 1e-3

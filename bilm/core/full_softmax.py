@@ -130,20 +130,28 @@ def _log_sums(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     n_blocks, n_last = divmod(W.shape[0], _TILE_CLASSES)
 
     def tile(k: tf.Tensor, log_sums: tf.TensorArray) -> Any:
-        columns = tf.transpose(tf.slice(hidden, (k * _TILE_ROWS, 0), (_TILE_ROWS, dim)))
+        rows = tf.slice(hidden, (k * _TILE_ROWS, 0), (_TILE_ROWS, dim))
+        columns = tf.transpose(rows)
 
-        def add(start: Any, n: int, *sums: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def add(start: Any, n: int, total: tf.Tensor) -> tf.Tensor:
             logits = tf.slice(W, (start, 0), (n, dim)) @ columns  # (classes, rows)
-            return _compiled_sum()(logits, tf.slice(b, (start,), (n,)), *sums)
+            return _compiled_sum()(logits, tf.slice(b, (start,), (n,)), total)
 
-        _, *sums = tf.while_loop(
-            lambda i, *_: i < n_blocks,
-            lambda i, *sums: (i + 1, *add(i * _TILE_CLASSES, _TILE_CLASSES, *sums)),
-            (0, tf.fill((_TILE_ROWS,), NEVER), tf.zeros((_TILE_ROWS,))),
+        _, total = tf.while_loop(
+            lambda i, _: i < n_blocks,
+            lambda i, total: (i + 1, add(i * _TILE_CLASSES, _TILE_CLASSES, total)),
+            (0, tf.zeros((_TILE_ROWS,))),
             parallel_iterations=1,
         )
-        highest, total = add(n_blocks * _TILE_CLASSES, n_last, *sums) if n_last else sums
-        return k + 1, log_sums.write(k, highest + tf.math.log(total))
+        total = add(n_blocks * _TILE_CLASSES, n_last, total) if n_last else total
+        # A sum of very large or very small exponentials needs the maximum subtracted.
+        is_exact = tf.reduce_all((total > 1e-30) & (total < 1e30))
+        log_sum = tf.cond(
+            is_exact,
+            lambda: tf.math.log(total),
+            lambda: _log_sum(LogitBlocks.of(rows, W, b, W.dtype.name)),
+        )
+        return k + 1, log_sums.write(k, log_sum)
 
     log_sums = tf.TensorArray(tf.float32, n_tiles, element_shape=(_TILE_ROWS,))
     _, log_sums = tf.while_loop(
@@ -153,18 +161,13 @@ def _log_sums(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     return tf.concat([tf.reshape(log_sums.stack(), (-1,)), remaining], axis=0)
 
 
-def _add_to_sum(
-    logits: tf.Tensor, b: tf.Tensor, highest: tf.Tensor, total: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """The maximum and the sum of exp(logit - maximum) so far, (rows,), after another block of
-    logits (classes, rows)."""
-    logits = tf.cast(logits, tf.float32) + b[:, tf.newaxis]
-    new = tf.maximum(highest, tf.reduce_max(logits, axis=0))
-    return new, total * tf.exp(highest - new) + tf.reduce_sum(tf.exp(logits - new), axis=0)
+def _add_to_sum(logits: tf.Tensor, b: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+    """The sum of exp(logit) so far, (rows,), after another block of logits (classes, rows)."""
+    return total + tf.reduce_sum(tf.exp(tf.cast(logits, tf.float32) + b[:, tf.newaxis]), axis=0)
 
 
 @functools.cache  # so that it is compiled once per process
-def _compiled_sum() -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+def _compiled_sum() -> Callable[..., tf.Tensor]:
     return tf.function(_add_to_sum, jit_compile=True, autograph=False)
 
 

@@ -60,6 +60,9 @@ def plain_lstm(
 
     outputs = tf.TensorArray(tf.float32, n_steps)
     loop = (tf.constant(0), *over_rows(state, n_rows), outputs)
+    if inputs.shape[0] == 1:  # no loop
+        _, c, h, outputs = step(*loop)
+        return outputs.stack(), LSTMState(c, h)
     # XLA needs `maximum_iterations` for the gradient.
     _, c, h, outputs = tf.while_loop(
         lambda t, *_: t < n_steps, step, loop, maximum_iterations=n_steps

@@ -7,6 +7,7 @@ A sentence that is longer than a window is computed and yielded in chunks.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,10 +53,9 @@ class CorpusEncoder:
         window_tokens: int | None = None,  # None: chosen for speed
         runner: PackedRunner | None = None,
         kept_bytes: int = _KEPT_BYTES,  # of word vectors; beyond it, all are forgotten
-        has_boundaries: bool = False,  # sentences include `<S>` and `</S>`
     ) -> None:
         self._network = network
-        self._runner = runner or PackedRunner(network, has_boundaries=has_boundaries)
+        self._runner = runner or PackedRunner(network)
         self._words = EncodedWords(network, word_ids, kept_bytes)
         self._lock = threading.Lock()  # several streams may be computed in threads
         self.window_tokens = window_tokens or self._runner.window_tokens
@@ -63,21 +63,24 @@ class CorpusEncoder:
 
     def warm_up(self, sentences: Sequence[Tokens]) -> None:
         """Start sentences from the states after these; see `read_warm_up`."""
-        framed = [[BOS, *sentence, EOS] for sentence in sentences]
-        stops = np.cumsum([len(sentence) for sentence in framed])
-        index = np.split(self._words.numbers(framed), stops[:-1])
-        self._runner.warm_up(tf.constant(self._words.vectors), index)
+        warm_up_network(self._network, self._words, sentences)
+        self._runner.forget_start()
 
     def layers(
-        self, sentences: Iterable[Tokens], batch_size: int | None = None
+        self,
+        sentences: Iterable[Tokens],
+        batch_size: int | None = None,
+        *,
+        framed: bool = False,
     ) -> Iterator[np.ndarray]:
         """All layers of each sentence, in the order of the input: float32 (n_layers + 1, words,
-        n_directions * projection_dim). At most `batch_size` sentences are computed together."""
+        n_directions * projection_dim). At most `batch_size` sentences are computed together.
+        `framed`: the sentences include `<S>` and `</S>`."""
         ahead = windows(sentences, len, self.window_tokens, batch_size)
-        for window in compute_ahead(self._compute, ahead):
+        for window in compute_ahead(functools.partial(self._compute, framed=framed), ahead):
             yield from window
 
-    def _compute(self, window: tuple[list[Tokens], bool]) -> Iterator[np.ndarray]:
+    def _compute(self, window: tuple[list[Tokens], bool], *, framed: bool) -> Iterator[np.ndarray]:
         """Run the network; the iterator copies the vectors of one sentence at a time."""
         sentences, is_full = window
         lengths = np.array([len(sentence) for sentence in sentences], np.int64)
@@ -92,11 +95,16 @@ class CorpusEncoder:
                 kind_numbers = numbers[np.repeat(kinds == kind, lengths)]
                 kind_lengths = lengths[kinds == kind]
                 results[kind] = self._runner(
-                    words.vectors, kind_numbers, kind_lengths, is_full, words.n_forgotten
+                    words.vectors,
+                    kind_numbers,
+                    kind_lengths,
+                    is_full,
+                    words.n_forgotten,
+                    framed,
                 )
         return (next(results[kind]) for kind in kinds.tolist())
 
-    def blocks(self, sentence: Tokens) -> Iterator[Block]:
+    def blocks(self, sentence: Tokens, *, framed: bool = False) -> Iterator[Block]:
         """All layers of a sentence of at least one word, in bounded memory. Every position is
         yielded once per direction, in the direction's reading order."""
         n, at_once = len(sentence), self.chunk_tokens
@@ -104,7 +112,7 @@ class CorpusEncoder:
             numbers = self._words.numbers([[BOS, EOS, *sentence]])
             used, ids = np.unique(numbers, return_inverse=True)
             vectors, ids = self._words.vectors[used], ids[2:]
-            parts = self._runner.in_chunks(vectors, ids, at_once)
+            parts = self._runner.in_chunks(vectors, ids, at_once, framed=framed)
         dim = vectors.shape[1]
         for start, part in zip(range(0, n, at_once), parts, strict=True):
             stop = min(start + at_once, n)
@@ -114,6 +122,14 @@ class CorpusEncoder:
                 outputs = [layer[::-1, 0] if d else layer[:, 0] for layer in layers]
                 columns = slice(d * dim, (d + 1) * dim)
                 yield Block(positions, columns, np.stack([vectors[ids[positions]], *outputs]))
+
+
+def warm_up_network(network: BiLM, words: EncodedWords, sentences: Sequence[Tokens]) -> None:
+    """Start every text from the mean LSTM states reached after reading some sentences."""
+    framed = [[BOS, *sentence, EOS] for sentence in sentences]
+    stops = np.cumsum([len(sentence) for sentence in framed])
+    index = np.split(words.numbers(framed), stops[:-1])
+    network.warm_up(tf.constant(words.vectors), index)
 
 
 class EncodedWords:

@@ -112,7 +112,6 @@ class PackedRunner:
         longest: int = 255,  # words of a sentence; longer ones would leave too few rows
         kept_words: int = 4096,  # pre-activations that a compiled loop keeps, or a window's words
         loop_steps: int = 112,  # of a compiled loop; more would waste memory with few sentences
-        has_boundaries: bool = False,  # sentences include the first input of each direction
     ) -> None:
         self._network = network
         stack = network.stacks[0]
@@ -131,7 +130,6 @@ class PackedRunner:
         # Extra cost of running without a program so far, by number of rows, in rows times steps.
         self._lost = dict.fromkeys(self._rows, 0)
         self._initial: tuple[States, ...] = ()
-        self._has_boundaries = has_boundaries
 
     def _function(self, mode: Mode, n_rows: int | None = None) -> Any:
         """A function that runs both directions. Its tables hold vectors of words, or for the
@@ -167,29 +165,33 @@ class PackedRunner:
         lengths: np.ndarray,  # int64 (sentences,), words of each sentence, >= 1
         is_full: bool,  # more text follows, so that a compilation is worthwhile
         n_former: int = 0,  # words in former tables, which differ from this table's
+        framed: bool = False,  # the sentences include `<S>` and `</S>`
     ) -> Iterator[np.ndarray]:
         """All layers of each sentence, see `PackedSentences.layers`; `table` is not used after the
         call."""
-        self._start(table)
+        initial = self._states_before(table, framed)
         used, ids = np.unique(numbers, return_inverse=True)
         vectors = table[used]
         sentences, run = self._choose(lengths, is_full)
         if run is self._plain or self._word_products is None:
-            parts = self._parts(run, sentences, self._tables(vectors), ids, sentences.shape[0])
+            tables = self._tables(vectors)
+            parts = self._parts(run, sentences, tables, ids, sentences.shape[0], initial)
         else:
             tables, rows = self._word_products.look_up(n_former + used, vectors)
-            parts = self._parts(run, sentences, tables, rows[ids], self._loop_steps)
+            parts = self._parts(run, sentences, tables, rows[ids], self._loop_steps, initial)
         outputs, stops = list(parts), np.cumsum(lengths)
         return (
             sentences.layers(number, vectors[ids[start:stop]], outputs)
             for number, (start, stop) in enumerate(zip(stops - lengths, stops, strict=True))
         )
 
-    def in_chunks(self, table: np.ndarray, numbers: np.ndarray, n_steps: int) -> Iterator[Outputs]:
+    def in_chunks(
+        self, table: np.ndarray, numbers: np.ndarray, n_steps: int, *, framed: bool = False
+    ) -> Iterator[Outputs]:
         """The outputs of one sentence, `n_steps` steps at a time; arguments as for a call."""
-        self._start(table)
+        initial = self._states_before(table, framed)
         sentences = PackedSentences.pack(np.array([len(numbers)]), 1)
-        return self._parts(self._plain, sentences, self._tables(table), numbers, n_steps)
+        return self._parts(self._plain, sentences, self._tables(table), numbers, n_steps, initial)
 
     def _tables(self, vectors: np.ndarray) -> list[tf.Tensor]:
         return [tf.constant(vectors)] * len(self._network.stacks)
@@ -201,6 +203,7 @@ class PackedRunner:
         tables: list[tf.Tensor],
         ids: np.ndarray,
         at_once: int,
+        initial: tuple[States, ...],
     ) -> Iterator[Outputs]:
         """The outputs of consecutive runs of `at_once` steps; `ids` are the rows of `tables` for
         the words of all sentences."""
@@ -213,22 +216,21 @@ class PackedRunner:
         for start in range(0, n_steps, at_once):
             part = slice(start, start + at_once)
             n = min(at_once, n_steps - start)
-            layers, states = run(tables, inputs[:, part], resets[part], n, self._initial, states)
+            layers, states = run(tables, inputs[:, part], resets[part], n, initial, states)
             yield [[np.asarray(x) for x in outputs] for outputs in layers]
 
-    def _start(self, table: np.ndarray) -> None:
-        """Compute the states before a sentence's first word, for one row: those after the first
-        input of each direction, unless sentences include it."""
-        if self._initial:
-            return
+    def _states_before(self, table: np.ndarray, framed: bool) -> tuple[States, ...]:
+        """The states before a sentence's first word, for one row: those after the first input of
+        each direction, unless sentences include it."""
         before = self._network.initial_states()
-        if self._has_boundaries:
-            self._initial = before
-            return
-        n_directions = len(self._network.stacks)
-        marks = [tf.constant(mark[np.newaxis]) for mark in table[:n_directions]]
-        ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
-        self._initial = self._plain(marks, ids, resets, 1, before, before)[1]
+        if framed:
+            return before
+        if not self._initial:
+            n_directions = len(self._network.stacks)
+            marks = [tf.constant(mark[np.newaxis]) for mark in table[:n_directions]]
+            ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
+            self._initial = self._plain(marks, ids, resets, 1, before, before)[1]
+        return self._initial
 
     def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[PackedSentences, Any]:
         """The fastest layout, and the function that runs it."""
@@ -249,9 +251,8 @@ class PackedRunner:
                 n_rows = best
         return PackedSentences.pack(lengths, n_rows), run
 
-    def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
-        """See `BiLM.warm_up`."""
-        self._network.warm_up(vectors, sentences)
+    def forget_start(self) -> None:
+        """Compute the states before a first word again, because the initial states changed."""
         self._initial = ()
 
 

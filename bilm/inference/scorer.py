@@ -6,23 +6,25 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from bilm.core.cell import LSTMState
 from bilm.core.language_model import Feed, LanguageModel
-from bilm.core.lstm import Mode
+from bilm.core.lstm import LSTMStack, States
 from bilm.core.options import Options
-from bilm.data import Batch, Vocabulary, network_ids
-from bilm.data.corpus import IndexedText
-from bilm.inference.feed import make_feed
+from bilm.data.prefetch import windows
+from bilm.inference.prefixes import Level, Text
 
 logger = logging.getLogger(__name__)
 
 # Warn above this ratio of perplexities: from the initial states, and from the states of training.
 _LOST = 1.1
+# Rows of a text whose beginnings are computed together, and nodes whose top layer is in memory.
+_MOST_ROWS, _MOST_NODES = 1024, 16384
 
 
 def exp_of_loss(loss: float) -> float:
@@ -81,64 +83,42 @@ class Perplexity(float):
 
 
 class Chunk(NamedTuple):
-    """Some steps of a batch."""
+    """A batch, for evaluation."""
 
     feed: Feed
-    mask: np.ndarray  # bool (time, batch), False for padding
+    mask: np.ndarray  # bool (time, batch), False for padding at the end of rows
     is_continued: bool  # whether the rows continue from the states after the previous chunk
     sentences: np.ndarray | None = None  # int (batch,), their numbers; None if rows hold several
-    start: int = 0  # position in the batch of the first step
+
+    def texts(self) -> list[Text]:
+        """The rows as each direction reads them, without padding."""
+        lengths = self.mask.sum(axis=0)
+        # (time, batch) -> (batch, time) -> (inputs,)
+        return [
+            Text(words.T[self.mask.T], targets.T[self.mask.T], lengths)
+            for words, targets in zip(self.feed.words, self.feed.targets, strict=True)
+        ]
 
     def summed(self, losses: np.ndarray) -> np.ndarray:
-        """Losses (n_directions, time, batch) summed over time: float64 (n_directions, batch)."""
-        return np.where(self.mask, losses, 0.0).sum(axis=1, dtype=np.float64)
-
-    def rows(self) -> Iterator[tuple[int, int, int]]:
-        """(row, number of its sentence, predictions) for each row with predictions."""
-        if self.sentences is not None:
-            counts = self.mask.sum(axis=0)
-            for row in np.flatnonzero(counts).tolist():
-                yield row, int(self.sentences[row]), int(counts[row])
+        """The losses (n_directions, inputs) of rows: float64 (n_directions, batch)."""
+        lengths = self.mask.sum(axis=0)
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        return np.stack([np.bincount(rows, loss, len(lengths)) for loss in losses])
 
 
-class _Predictions(NamedTuple):
-    """The predictions of a chunk, and the distinct texts that they depend on.
+class _Part(NamedTuple):
+    """The top layer at some levels of a tree, see `bilm.inference.prefixes`."""
 
-    Rows that start from the same state and have read the same words have the same state.
-    """
-
-    first: np.ndarray  # int32 (texts,), the first position of each text, in the flat order of words
-    before: np.ndarray  # int32 (predictions,), the text before each prediction
-    targets: np.ndarray  # int32 (predictions,)
-
-    @classmethod
-    def from_feed(cls, feed: Feed, mask: np.ndarray, same_start: bool) -> _Predictions:
-        """`same_start`: whether all rows start from the same state; unfinished rows do not."""
-        n_directions, n_steps, n_rows = feed.words.shape
-        text = np.arange(n_directions * n_rows).reshape(n_directions, n_rows)
-        text = text // n_rows * n_rows if same_start else text
-        texts = np.empty(feed.words.shape, np.int64)
-        n_texts = 0
-        for t in range(n_steps):
-            pairs = text * len(feed.distinct) + feed.words[:, t]  # the text so far, and a word
-            distinct, text = np.unique(pairs, return_inverse=True)
-            text = text.reshape(pairs.shape)
-            texts[:, t] = n_texts + text
-            n_texts += len(distinct)
-        positions = np.flatnonzero(np.broadcast_to(mask, texts.shape))
-        _, first, index = np.unique(
-            texts.reshape(-1)[positions], return_index=True, return_inverse=True
-        )
-        parts = positions[first], index.reshape(-1), feed.targets.reshape(-1)[positions]
-        return cls(*(part.astype(np.int32) for part in parts))
+    hidden: tf.Tensor  # float32 (nodes, projection_dim)
+    inputs: np.ndarray  # int64 (n,), inputs of the text
+    nodes: np.ndarray  # int32 (n,), the node of each input
+    last: Level
+    states: States  # after the last level
 
 
 class Scorer:
-    """Runs a model over chunks of text, without dropout and with the full softmax.
-
-    `states` are the LSTM states before a chunk, per direction (batch, ...) or (1, ...); None: the
-    model's initial states. The states after it are returned. `directions` are the directions to
-    run; None: all.
+    """Runs a model over texts, without dropout and with the full softmax. Equal beginnings of rows
+    are computed once.
 
     Args:
         model: may be in training.
@@ -148,76 +128,124 @@ class Scorer:
     def __init__(self, model: LanguageModel, precision: str = "float32") -> None:
         self.options = model.options
         self._model = model
-        self._precision = precision
-        self._functions: dict[Any, Any] = {}
+        feed, states = model.signature()
+        ids, vectors = tf.TensorSpec((None,), tf.int32), _vectors(model.options)
+        self._encode = self._function(precision, model.encoder, feed.distinct)
+        self._run = [
+            self._function(
+                precision, functools.partial(_run_levels, stack), vectors, ids, ids, ids, before
+            )
+            for stack, before in zip(model.stacks, states, strict=True)
+        ]
+        self._predict = self._function(
+            precision, model.softmax.log_probabilities, vectors, ids, ids
+        )
+
+    def _function(self, precision: str, function: Callable[..., Any], *signature: Any) -> Any:
+        """`function` in a precision, with one trace for all shapes."""
+
+        def run(*arguments: Any) -> Any:
+            with _in_precision(self._model, precision):
+                return function(*arguments)
+
+        return tf.function(run, autograph=False, input_signature=signature)
+
+    def encode(self, distinct: np.ndarray) -> tf.Tensor:
+        """The vectors of words, `Feed.distinct`: float32 (distinct, projection_dim)."""
+        return self._encode(distinct)
 
     def losses(
-        self, chunk: Chunk, states: Any = None, directions: Sequence[int] | None = None
-    ) -> tuple[np.ndarray, Any]:
-        """The loss of every prediction: float32 (n_directions, time, batch), nats; 0 at padding."""
-        feed, states, directions = self._inputs(chunk, states, directions)
-        same_start = all(x.shape[0] == 1 for x in tf.nest.flatten(states))
-        predictions = _Predictions.from_feed(feed, chunk.mask, same_start)
-        log_probabilities, after = self._function(directions, scores=True)(
-            feed, states, predictions
-        )
-        losses = np.zeros(feed.words.shape, np.float32)
-        losses[:, chunk.mask] = -log_probabilities.numpy().reshape(len(directions), -1)
-        return losses, after
-
-    def hidden(
-        self, chunk: Chunk, states: Any = None, directions: Sequence[int] | None = None
-    ) -> tuple[np.ndarray, Any]:
-        """The top layer: float32 (n_directions, time, batch, projection_dim)."""
-        feed, states, directions = self._inputs(chunk, states, directions)
-        hidden, after = self._function(directions, scores=False)(feed, states)
-        return hidden.numpy(), after
-
-    def _inputs(
-        self, chunk: Chunk, states: Any, directions: Sequence[int] | None
-    ) -> tuple[Feed, Any, tuple[int, ...]]:
-        """The words and states of some directions, and the directions."""
-        chosen = tuple(range(self.options.n_directions) if directions is None else directions)
-        if states is None:
-            initial = self._model.network.initial_states()
-            states = tuple(initial[d] for d in chosen)
-        feed = chunk.feed
-        rows = list(chosen)
-        return Feed(feed.distinct, feed.words[rows], feed.targets[rows]), states, chosen
-
-    def _function(self, directions: tuple[int, ...], *, scores: bool) -> Any:
-        """`_run` for directions, as a function with one trace for chunks of all shapes."""
-        if (directions, scores) not in self._functions:
-            feed, states = self._model.signature()
-            tokens = tf.TensorSpec((len(directions), None, None), tf.int32)
-            signature = [Feed(feed.distinct, tokens, tokens), tuple(states[d] for d in directions)]
-            if scores:
-                signature.append(_Predictions(*[tf.TensorSpec((None,), tf.int32)] * 3))
-            self._functions[directions, scores] = tf.function(
-                functools.partial(self._run, directions), autograph=False, input_signature=signature
-            )
-        return self._functions[directions, scores]
-
-    def _run(
         self,
-        directions: tuple[int, ...],
-        feed: Feed,
-        states: Any,
-        predictions: _Predictions | None = None,
-    ) -> tuple[tf.Tensor, Any]:
-        """The log-probability of each prediction, or the top layer, and the states after it."""
-        with _in_precision(self._model, self._precision):
-            # The shapes of sentences vary too much to compile each of them.
-            hidden, after = self._model.hidden(
-                feed, states, mode=Mode.INFERENCE, directions=directions
-            )
-            layer = tf.stack(hidden)  # (n_directions, time, batch, projection_dim)
-            if predictions is None:
-                return layer, after
-            # (n_directions * time * batch, projection_dim) -> (texts, projection_dim)
-            vectors = tf.gather(tf.reshape(layer, (-1, layer.shape[-1])), predictions.first)
-            softmax = self._model.softmax
-            return softmax.log_probabilities(vectors, *predictions[1:]), after
+        vectors: tf.Tensor,
+        texts: Sequence[Text],
+        states: Any = None,
+        *,
+        with_states: bool = False,
+    ) -> tuple[np.ndarray, Any]:
+        """The loss of every prediction, in nats.
+
+        Args:
+            vectors: float32 (words, projection_dim), the table of the texts' words.
+            texts: one per direction, of the same size; or of the forward direction only.
+            states: LSTM states before the texts, per direction (rows, ...) or (1, ...); None: the
+                model's initial states.
+            with_states: return the states after the texts, too.
+
+        Returns:
+            float32 (n_directions, inputs); and the states (rows, ...), None without `with_states`.
+        """
+        initial = self._model.network.initial_states() if states is None else states
+        losses = np.empty((len(texts), len(texts[0].words)), np.float32)
+        after = []
+        for d, text in enumerate(texts):
+            n_rows = len(text.lengths)
+            new = [np.zeros((n_rows, x.shape[1]), np.float32) for x in tf.nest.flatten(initial[d])]
+            for part in self._parts(d, vectors, text, initial[d]):
+                targets = text.targets[part.inputs]
+                losses[d, part.inputs] = -self._predict(part.hidden, part.nodes, targets).numpy()
+                for x, values in zip(new, tf.nest.flatten(part.states), strict=True):
+                    if with_states:
+                        x[part.last.rows] = values.numpy()[part.last.nodes]
+            after.append(tf.nest.pack_sequence_as(initial[d], new))
+        return losses, tuple(after) if with_states else None
+
+    def hidden(self, d: int, vectors: tf.Tensor, text: Text, at: np.ndarray) -> np.ndarray:
+        """The top layer of direction `d` at the inputs `at` (n,): float32 (n, projection_dim)."""
+        result = np.empty((len(at), vectors.shape[1]), np.float32)
+        for part in self._parts(d, vectors, text, self._model.network.initial_states()[d]):
+            node = np.full(len(text.words), -1)
+            node[part.inputs] = part.nodes
+            here = np.flatnonzero(node[at] >= 0)
+            result[here] = tf.gather(part.hidden, node[at[here]]).numpy()
+        return result
+
+    def _parts(self, d: int, vectors: tf.Tensor, text: Text, states: States) -> Iterator[_Part]:
+        """The top layer at all inputs."""
+        for rows in text.groups(_MOST_ROWS):
+            before = states
+            levels = text.levels(rows, states[0].c.shape[0])
+            for part, _ in windows(levels, Level.n_nodes, _MOST_NODES):
+                first = np.cumsum([0, *map(Level.n_nodes, part)], dtype=np.int32)
+                nodes = [level.nodes + k for level, k in zip(part, first[:-1], strict=True)]
+                words, parents, inputs = (
+                    np.concatenate([getattr(level, name) for level in part])
+                    for name in ("words", "parents", "inputs")
+                )
+                hidden, before = self._run[d](vectors, words, parents, first, before)
+                yield _Part(
+                    hidden, inputs, np.concatenate(nodes).astype(np.int32), part[-1], before
+                )
+
+
+def _run_levels(
+    stack: LSTMStack,
+    vectors: tf.Tensor,
+    words: tf.Tensor,
+    parents: tf.Tensor,
+    first: tf.Tensor,
+    states: States,
+) -> tuple[tf.Tensor, States]:
+    """The top layer at the nodes of consecutive levels: float32 (nodes, projection_dim); and the
+    states of the last level. `first`: int32 (levels + 1,), the first node of each level."""
+
+    def step(t: tf.Tensor, hidden: tf.TensorArray, *states: LSTMState) -> Any:
+        nodes = slice(first[t], first[t + 1])
+        before = tf.nest.map_structure(lambda x: tf.gather(x, parents[nodes]), states)
+        layers, after = stack(tf.gather(vectors, words[nodes])[tf.newaxis], states=before)
+        return t + 1, hidden.write(t, layers[-1][0]), *after
+
+    n_levels = tf.size(first) - 1
+    hidden = tf.TensorArray(
+        tf.float32, n_levels, infer_shape=False, element_shape=(None, vectors.shape[1])
+    )
+    _, hidden, *states = tf.while_loop(
+        lambda t, *_: t < n_levels, step, (0, hidden, *states), parallel_iterations=1
+    )
+    return hidden.concat(), tuple(states)
+
+
+def _vectors(options: Options) -> tf.TensorSpec:
+    return tf.TensorSpec((None, options.lstm.projection_dim), tf.float32)
 
 
 @contextlib.contextmanager
@@ -232,29 +260,3 @@ def _in_precision(model: LanguageModel, precision: str) -> Iterator[None]:
     finally:
         for part, value in before.items():
             part.precision = value
-
-
-def chunks_of_batch(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:
-    """A batch of sentences in chunks of at most about `n_tokens` tokens, including padding."""
-    rows, length = batch.mask.shape
-    steps = max(1, n_tokens // rows)
-    feed = make_feed(batch, options)
-    for start in range(0, length, steps):
-        positions = slice(start, start + steps)
-        yield Chunk(
-            Feed(feed.distinct, feed.words[:, positions], feed.targets[:, positions]),
-            batch.mask.T[positions],
-            start > 0,
-            batch.sentences,
-            start,
-        )
-
-
-def warm_up_language_model(
-    model: LanguageModel, sentences: Sequence[Sequence[str]], vocabulary: Vocabulary
-) -> None:
-    """Start every text from the mean LSTM states reached after reading some sentences."""
-    text = IndexedText.from_sentences(sentences, vocabulary)
-    ids = text.vocabulary_ids if text.characters is None else text.characters
-    vectors = model.encoder(tf.constant(network_ids(ids.astype(np.int32))))
-    model.network.warm_up(vectors, [text.sentence(number) for number in range(len(text))])

@@ -24,7 +24,6 @@ from bilm.inference.scorer import (
     Perplexity,
     Scorer,
     SentenceScores,
-    chunks_of_batch,
     exp_of_loss,
 )
 from bilm.progress import ShowStage, Stage
@@ -118,13 +117,15 @@ def evaluate(
             targets = chunk.feed.targets[0][chunk.mask]
             n_unknown += int((targets == vocabulary.unk).sum())
             n_words += int((~np.isin(targets, (vocabulary.bos, vocabulary.eos))).sum())
-        losses, states = scorer.losses(chunk, states if chunk.is_continued else begin)
+        vectors, texts = scorer.encode(chunk.feed.distinct), chunk.texts()
+        before = states if chunk.is_continued else begin
+        losses, states = scorer.losses(vectors, texts, before, with_states=chunk.sentences is None)
         summed = chunk.summed(losses)
         total += summed.sum(axis=1)
         count += n_predictions
         is_compared = training_states is not None and number % _COMPARED_EVERY == 0
         if is_compared and chunk.sentences is not None and not chunk.is_continued:
-            from_training, _ = scorer.losses(chunk, training_states)
+            from_training, _ = scorer.losses(vectors, texts, training_states)
             excess += (summed - chunk.summed(from_training)).sum(axis=1)
             n_compared += n_predictions
         if show is not None:
@@ -160,8 +161,7 @@ def _chunks_of_data(
     method = reading_method(data, *methods)
     if method == "iter_sentence_batches":
         for batch in data.iter_sentence_batches(batch_size * options.unroll_steps):
-            # A row longer than the budget is scored in several chunks.
-            yield from chunks_of_batch(batch, options, batch_size * options.unroll_steps)
+            yield Chunk(make_feed(batch, options), batch.mask.T, False, batch.sentences)
         return
     for number, batch in enumerate(getattr(data, method)(*shape)):
         is_ours = isinstance(batch, Batch)

@@ -136,7 +136,6 @@ class ELMo:
         self._words = words
         self.network, self.word_ids = network, words.word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
-        self._framed: CorpusEncoder | None = None
         self._untokenized = UntokenizedCheck()
 
     @classmethod
@@ -180,14 +179,6 @@ class ELMo:
         if model.warm_up is not None:
             elmo.corpus.warm_up(read_warm_up(model.warm_up))
         return elmo
-
-    def _corpus_with_boundaries(self) -> CorpusEncoder:
-        """Like `corpus`, for sentences that include `<S>` and `</S>`."""
-        if self._framed is None:
-            self._framed = CorpusEncoder(self.network, self.word_ids, has_boundaries=True)
-        self._framed.window_tokens = self.corpus.window_tokens
-        self._framed.chunk_tokens = self.corpus.chunk_tokens
-        return self._framed
 
     def __getstate__(self) -> dict[str, Any]:
         corpus = self.corpus
@@ -350,8 +341,7 @@ class ELMo:
         require(one_of((None, "mean", "max")), pooling=pooling)
         choice = LayerChoice(layers, self.n_layers)
         in_memory = functools.partial(np.empty, dtype=np.float32)
-        corpus = self._corpus_with_boundaries() if boundaries else self.corpus
-        job = _Job(choice, pooling, batch_size, new_array or in_memory, corpus)
+        job = _Job(choice, pooling, batch_size, new_array or in_memory, boundaries)
         return self._encode_iter(items, job, with_ids, show_progress)
 
     def _encode_iter(
@@ -368,7 +358,7 @@ class ELMo:
                 self._words.refuse_unknown(tokens, f"sentence {number}")
                 waiting.append((name, len(tokens)))
                 self._untokenized.add(tokens)
-                yield [BOS, *tokens, EOS] if job.corpus is not self.corpus else tokens
+                yield [BOS, *tokens, EOS] if job.boundaries else tokens
             self._untokenized.finish()
 
         n_tokens = 0
@@ -381,17 +371,17 @@ class ELMo:
                 yield (name, vectors) if with_ids else vectors
 
     def _vectors(self, sentences: Iterator[Tokens], job: _Job) -> Iterator[Any]:
-        long = job.corpus.window_tokens
+        long = self.corpus.window_tokens
         for is_long, group in itertools.groupby(sentences, lambda s: len(s) > long):
             if is_long:
                 for sentence in group:
                     yield self._long_sentence(sentence, job)
             else:
-                for layers in job.corpus.layers(group, job.batch_size):
+                for layers in self.corpus.layers(group, job.batch_size, framed=job.boundaries):
                     yield job.finish(job.choice(layers))
 
     def _long_sentence(self, sentence: Tokens, job: _Job) -> Any:
-        choice, blocks = job.choice, job.corpus.blocks(sentence)
+        choice, blocks = job.choice, self.corpus.blocks(sentence, framed=job.boundaries)
         middle = (self.n_layers,) if choice.keeps_layers or choice.mix is not None else ()
         shape = (*middle, len(sentence), self.dim)
         if choice.mix is not None:
@@ -430,7 +420,7 @@ class _Job(NamedTuple):
     pooling: str | None
     batch_size: int | None
     new_array: NewArray
-    corpus: CorpusEncoder
+    boundaries: bool
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
         if self.pooling is None:

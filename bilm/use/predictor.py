@@ -18,9 +18,12 @@ p(word) is log-uniform over the word's rank in the vocabulary, as in the sampled
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import logging
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -43,9 +46,7 @@ from bilm.core.matmul import matmul
 from bilm.core.options import Options
 from bilm.core.weight_names import with_softmax_datasets
 from bilm.data import Vocabulary
-from bilm.data.batch import sentence_batches
-from bilm.data.corpus import IndexedText
-from bilm.data.encoding import BOS, EOS, UNK
+from bilm.data.encoding import BOS, EOS, UNK, encode_words
 from bilm.data.prefetch import windows
 from bilm.data.sentences import Tokens, WarmUpText, read_stream, read_warm_up
 from bilm.data.vocabulary import vocabulary_of
@@ -61,7 +62,9 @@ from bilm.files.weights import (
     open_weights,
     require_model_of,
 )
-from bilm.inference.scorer import Chunk, Scorer, chunks_of_batch, warm_up_language_model
+from bilm.inference.corpus_encoder import EncodedWords, warm_up_network
+from bilm.inference.prefixes import Text
+from bilm.inference.scorer import Scorer
 from bilm.use.elmo import Pretrained
 
 logger = logging.getLogger(__name__)
@@ -152,6 +155,15 @@ class _Request(NamedTuple):
     positions: Sequence[int] = ()  # where to find substitutes
 
 
+class _Window(NamedTuple):
+    """Sentences as the network's inputs; backward, their order is reversed as well."""
+
+    vectors: tf.Tensor  # float32 (words, projection_dim)
+    texts: list[Text]  # per direction
+    starts: np.ndarray  # int64 (sentences,), the first input of each in the forward text
+    known: list[np.ndarray]  # per sentence bool (tokens,), whether a token is in the vocabulary
+
+
 class _Distribution(NamedTuple):
     """A distribution over words: the product of `directions`, divided by the prior."""
 
@@ -169,17 +181,21 @@ class Predictor:
     Attributes:
         options: the model's options.
         vocabulary: the words that it predicts.
-        batch_tokens: tokens per batch, including padding; longer sentences are computed in chunks.
-            Can be set.
         window_tokens: tokens to read ahead. Can be set.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
         self.options = model.options
         self.vocabulary = vocabulary
-        self.batch_tokens, self.window_tokens = 4096, 32768
+        self.window_tokens = 32768
         self._model = model
         self._scorer = Scorer(model, model.stacks[0].precision)
+        length = self.options.max_word_length
+        word_ids = vocabulary.word_ids
+        if length is not None:
+            word_ids = functools.partial(encode_words, max_word_length=length)
+        self._words = EncodedWords(model.network, word_ids)
+        self._lock = threading.Lock()  # of `_words`
 
     @classmethod
     def from_pretrained(
@@ -218,9 +234,10 @@ class Predictor:
         with open_model(model.source, with_softmax=model.softmax_file is None) as files:
             load = _load_checkpoint if files.is_checkpoint else _load_weights
             language_model, vocabulary = load(files, model)
+        predictor = cls(language_model, vocabulary)
         if model.warm_up is not None:
-            warm_up_language_model(language_model, read_warm_up(model.warm_up), vocabulary)
-        return cls(language_model, vocabulary)
+            warm_up_network(language_model.network, predictor._words, read_warm_up(model.warm_up))
+        return predictor
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -228,14 +245,14 @@ class Predictor:
             "vocabulary": self.vocabulary,
             "precision": self._model.stacks[0].precision,
             "values": self._model.get_weights(),
-            "tokens": (self.batch_tokens, self.window_tokens),
+            "window_tokens": self.window_tokens,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         model = _empty_model(state["options"], state["precision"])
         model.set_weights(state["values"])
         self.__init__(model, state["vocabulary"])  # type: ignore[misc]
-        self.batch_tokens, self.window_tokens = state["tokens"]
+        self.window_tokens = state["window_tokens"]
 
     def score(
         self,
@@ -269,7 +286,7 @@ class Predictor:
         directions = range(1 if forward_only else self.options.n_directions)
         requests = (_Request(*item) for item in read_stream(sentences, with_ids))
         return self._by_window(
-            requests, lambda w: self._scores(w, directions, batch_size), with_ids
+            requests, lambda w: self._scores(w, directions), with_ids, batch_size
         )
 
     def substitutes(
@@ -336,7 +353,7 @@ class Predictor:
             for number, (name, tokens) in enumerate(read_stream(sentences, with_ids))
         )
         return self._by_window(
-            requests, lambda w: self._substitutes(w, distribution, batch_size), with_ids
+            requests, lambda w: self._substitutes(w, distribution), with_ids, batch_size
         )
 
     def _distribution(self, n: int, direction: str | None, prior: float | None) -> _Distribution:
@@ -364,75 +381,78 @@ class Predictor:
         requests: Iterable[_Request],
         compute: Callable[[list[_Request]], Iterator[Any]],
         with_ids: bool,
+        batch_size: int | None,
     ) -> Iterator[Any]:
-        for window, _ in windows(requests, lambda r: len(r.tokens) + 2, self.window_tokens):
+        size = self.window_tokens
+        for window, _ in windows(requests, lambda r: len(r.tokens) + 2, size, batch_size):
             for request, result in zip(window, compute(window), strict=True):
                 yield (request.name, result) if with_ids else result
 
-    def _chunks(self, sentences: Sequence[Tokens], batch_size: int | None) -> Iterator[Chunk]:
-        """Batches of sentences of similar length, and consecutive chunks of long sentences."""
-        text = IndexedText.from_sentences(sentences, self.vocabulary)
-        reverses = (False, True)[: self.options.n_directions]
-        for batch in sentence_batches(text, reverses, self.batch_tokens, max_rows=batch_size):
-            yield from chunks_of_batch(batch, self.options, self.batch_tokens)
-
     def _scores(
-        self, requests: Sequence[_Request], directions: Sequence[int], batch_size: int | None
+        self, requests: Sequence[_Request], directions: Sequence[int]
     ) -> Iterator[SentenceScore]:
-        distinct: dict[tuple[str, ...], int] = {}
-        numbers = [distinct.setdefault(tuple(r.tokens), len(distinct)) for r in requests]
-        # In the reading order of each direction: the tokens, then `</S>` or `<S>`.
-        log_p = [np.empty((len(directions), len(tokens) + 1), np.float32) for tokens in distinct]
-        states: Any = None
-        for chunk in self._chunks(list(distinct), batch_size):
-            before = states if chunk.is_continued else None
-            losses, states = self._scorer.losses(chunk, before, directions)
-            for row, number, count in chunk.rows():
-                log_p[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
-        both = len(directions) == 2
-        for request, number in zip(requests, numbers, strict=True):
-            values = log_p[number].copy()  # repeated sentences must not share arrays
+        read = self._read([request.tokens for request in requests])
+        losses, _ = self._scorer.losses(read.vectors, [read.texts[d] for d in directions])
+        # Of each sentence: the tokens and `</S>`, and `<S>` and the tokens.
+        log_p = [-losses[0], *(-losses[1:, ::-1])]
+        for request, start, known in zip(requests, read.starts, read.known, strict=True):
+            stop = start + len(request.tokens) + 1
+            forward, *rest = (values[start:stop] for values in log_p)
+            backward = rest[0] if rest else None
             yield SentenceScore(
                 tokens=list(request.tokens),
-                known=self.vocabulary.known_ids(request.tokens) >= 0,
-                forward=values[0, :-1],
-                end=float(values[0, -1]),
-                backward=values[1, :-1][::-1] if both else None,
-                begin=float(values[1, -1]) if both else None,
+                known=known,
+                forward=forward[:-1],
+                end=float(forward[-1]),
+                backward=None if backward is None else backward[1:],
+                begin=None if backward is None else float(backward[0]),
             )
 
+    def _read(self, sentences: Sequence[Tokens]) -> _Window:
+        """Sentences as inputs and targets of both directions."""
+        framed = [[BOS, *tokens, EOS] for tokens in sentences]
+        with self._lock:
+            used, words = np.unique(self._words.numbers(framed), return_inverse=True)
+            vectors = tf.constant(self._words.vectors[used])
+        known = self.vocabulary.known_ids(list(itertools.chain.from_iterable(framed)))
+        targets = known if (known >= 0).all() else np.where(known < 0, self.vocabulary.unk, known)
+        lengths = np.array([len(tokens) - 1 for tokens in framed])
+        stops = np.cumsum(lengths + 1)
+        first, last = np.zeros((2, len(words)), np.bool_)
+        first[stops - lengths - 1] = last[stops - 1] = True
+        words = words.astype(np.int32)
+        texts = [Text(words[~last], targets[~first], lengths)]
+        if self.options.n_directions > 1:  # the sentences in reverse order, too
+            texts.append(Text(words[~first][::-1], targets[~last][::-1], lengths[::-1]))
+        spans = zip((stops - lengths).tolist(), (stops - 1).tolist(), strict=True)
+        return _Window(
+            vectors, texts, np.cumsum(lengths) - lengths, [known[a:b] >= 0 for a, b in spans]
+        )
+
     def _substitutes(
-        self, requests: Sequence[_Request], distribution: _Distribution, batch_size: int | None
+        self, requests: Sequence[_Request], distribution: _Distribution
     ) -> Iterator[list[Substitutes]]:
         with_positions = [request for request in requests if len(request.positions)]
-        hidden = self._hidden(with_positions, distribution.directions, batch_size)
         places = [(k, request.tokens[k]) for request in with_positions for k in request.positions]
-        substitutes = self._likeliest_at(hidden, places, distribution)
+        substitutes: Iterator[Substitutes] = iter(())
+        if places:
+            hidden = self._hidden(with_positions, distribution.directions)
+            substitutes = self._likeliest_at(hidden, places, distribution)
         for request in requests:
             yield [next(substitutes) for _ in request.positions]
 
-    def _hidden(
-        self, requests: Sequence[_Request], directions: Sequence[int], batch_size: int | None
-    ) -> np.ndarray:
+    def _hidden(self, requests: Sequence[_Request], directions: Sequence[int]) -> np.ndarray:
         """The softmax's inputs at all positions, float32 (positions of all requests, dim), summed
         over directions, because the logits of a product of softmaxes are the sum of theirs."""
-        first = np.cumsum([0, *(len(request.positions) for request in requests)])
-        summed = np.zeros((int(first[-1]), self.options.lstm.projection_dim), np.float32)
-        states: Any = None
-        for chunk in self._chunks([request.tokens for request in requests], batch_size):
-            # (n_directions, time, batch, projection_dim)
-            before = states if chunk.is_continued else None
-            hidden, states = self._scorer.hidden(chunk, before, directions)
-            for row, number, count in chunk.rows():
-                tokens = requests[number].tokens
-                positions = np.asarray(requests[number].positions)
-                for k, d in enumerate(directions):
-                    # Position k is predicted from input k (<S> is input 0); the backward
-                    # direction counts from the end.
-                    step = (positions if d == 0 else len(tokens) - 1 - positions) - chunk.start
-                    inside = np.flatnonzero((step >= 0) & (step < count))
-                    summed[first[number] + inside] += hidden[k, step[inside], row]
-        return summed
+        read = self._read([request.tokens for request in requests])
+        pairs = zip(read.starts, requests, strict=True)
+        at = np.concatenate([start + np.asarray(request.positions) for start, request in pairs])
+        # Token k is predicted from input k (<S> is input 0); backward, from the token after it.
+        inputs = (at, len(read.texts[0].words) - 2 - at)
+        hidden = [
+            self._scorer.hidden(d, read.vectors, read.texts[d], inputs[d]) for d in directions
+        ]
+        return np.sum(hidden, axis=0)
 
     def _likeliest_at(
         self, hidden: np.ndarray, places: Sequence[tuple[int, str]], distribution: _Distribution
