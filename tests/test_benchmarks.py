@@ -6,12 +6,11 @@ import dataclasses
 import json
 import sys
 
-import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.__main__ import main, parse_arguments
+from benchmarks.__main__ import main
 from benchmarks.machine import peak, reset_peak, resident
 from benchmarks.operations import (
     embedding_operations,
@@ -24,7 +23,7 @@ from benchmarks.results import Effort, Figure, Measured, Speed, format_results, 
 from benchmarks.rows import ROWS, Row, measure
 from benchmarks.traces import counted_functions
 from benchmarks.workspace import Workspace
-from bilm import Options, UnicodeCharsVocabulary
+from bilm import Options
 
 OPTIONS = Options.from_dict(
     {
@@ -110,19 +109,6 @@ def test_the_table_shows_speeds_and_figures(product_of_100):
     assert summary(record).startswith("1,234 tokens/s; memory 12.3 MB; rate 2,000,000 tokens/s (in")
 
 
-def test_the_table_marks_an_unsteady_machine(product_of_100):
-    record = record_of(
-        Measured(figures=(Figure("x", 1.0, "s"),)), products={"float32": [100.0, 80.0]}
-    )
-    assert format_results([record]).splitlines()[-1].split() == ["some-row", "x", "1", "s", "~90"]
-
-
-def test_rows_that_failed_are_named():
-    record = {"row": "b", "failed": "ValueError: a mistake"}
-    assert format_results([record]) == "b: failed: ValueError: a mistake"
-    assert summary(record) == "failed: ValueError: a mistake"
-
-
 def test_traces_are_counted():
     function = tf.function
     with counted_functions() as traces:
@@ -155,51 +141,6 @@ def corpus(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("the cat sat\n\non the mat , the cat\n", encoding="utf-8")
     return path
-
-
-def test_text_repeats_a_short_corpus(tmp_path, corpus):
-    text = Workspace(tmp_path, corpus).text(11)
-    lines = text.path.read_text(encoding="utf-8").splitlines()
-    assert lines == ["the cat sat", "on the mat , the cat", "the cat sat"]
-    assert (text.n_tokens, text.n_sentences) == (12, 3)
-    # the cat sat on mat , <S> </S>
-    assert text.lengths.tolist() == [5, 5, 5, 4, 5, 3, 3, 3]
-
-
-def test_vocabularies_have_the_size_that_is_asked_for(tmp_path, corpus):
-    workspace = Workspace(tmp_path, corpus)
-    assert UnicodeCharsVocabulary(workspace.vocabulary(5), 50).decode([3, 4]) == "the cat"
-    filled = UnicodeCharsVocabulary(workspace.vocabulary(30), 50, validate_file=True)
-    assert filled.size == 30
-    assert filled.word_to_id("the") == 3
-
-
-def test_networks_are_written_in_the_published_format(tmp_path, corpus):
-    options, options_file, weight_file = Workspace(tmp_path, corpus).network("minimal")
-    assert Options.from_file(options_file, training=False).lstm == options.lstm
-    with h5py.File(weight_file) as file:
-        assert file["char_embed"].shape[0] == 261
-        assert file["RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"].shape == (16, 128)
-
-
-def test_arguments(corpus):
-    args = parse_arguments(["--corpus", str(corpus), "--quick", "--row", "traces"])
-    assert (args.corpus, args.effort, args.rows) == (corpus, Effort.QUICK, ["traces"])
-    assert parse_arguments([]).effort is Effort.FULL
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--corpus", "nowhere.txt"], "--corpus: there is no file nowhere.txt"),
-        (["--row", "nothing"], "invalid choice: 'nothing'"),
-        (["--quick", "--trial"], "not allowed with"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        parse_arguments(arguments)
-    assert message in capsys.readouterr().err
 
 
 def test_the_list_names_every_row(capsys):

@@ -100,17 +100,6 @@ def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsy
 # Dump
 
 
-def test_dump_writes_weights_and_options(trained, tmp_path: Path, capsys):
-    _, save_dir = trained
-    outfile = tmp_path / "weights.hdf5"
-    assert main(["dump", "--save_dir", save_dir, "--outfile", str(outfile)]) == 0
-    assert capsys.readouterr().out.split() == [str(outfile), str(tmp_path / "weights.options.json")]
-    with h5py.File(outfile) as file:
-        assert file["char_embed"].shape == (261, 4)
-    options = json.loads((tmp_path / "weights.options.json").read_text(encoding="utf-8"))
-    assert options["char_cnn"]["n_characters"] == 262
-
-
 def test_dump_writes_a_model_folder(trained, tmp_path: Path):
     text, save_dir = trained
     folder = tmp_path / "elmo"
@@ -169,23 +158,6 @@ def test_dump_with_a_softmax_of_integers(trained, tmp_path: Path, capsys):
     vocabulary = bilm.Vocabulary(tmp_path / "small" / "vocab.txt")
     assert load_pretrained(tmp_path / "small", None, model, vocabulary) == (len(bias),) * 2
     np.testing.assert_array_equal(model.softmax.W.numpy(), rows)
-
-
-def test_a_type_for_a_softmax_that_is_left_out(trained, tmp_path: Path, capsys):
-    arguments = ["--model_dir", str(tmp_path / "m"), "--softmax_dtype", "int8", "--without_softmax"]
-    assert "softmax_dtype" in input_error(["dump", "--save_dir", trained[1], *arguments], capsys)
-
-
-def test_dump_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
-    _, save_dir = trained
-    outfile = tmp_path / "weights.hdf5"
-    outfile.write_bytes(b"precious")
-    arguments = ["dump", "--save_dir", save_dir, "--outfile", str(outfile)]
-    error = input_error(arguments, capsys)
-    assert f"{str(outfile)!r} would be overwritten: --force allows it" in error
-    assert outfile.read_bytes() == b"precious"
-    assert main([*arguments, "--force"]) == 0
-    assert outfile.read_bytes() != b"precious"
 
 
 @pytest.mark.slow

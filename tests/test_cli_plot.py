@@ -94,14 +94,6 @@ def test_lines_without_all_of_the_numbers(tmp_path):
     assert [len(line.get_xdata()) for line in lines] == [1, 2, 1, 1, 1]
 
 
-def test_what_cannot_be_plotted(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    error = input_error(["plot", str(tmp_path), "--out", str(tmp_path / "x.png")], capsys)
-    assert "There is no training log at" in error
-    error = input_error(["plot", str(tmp_path), "--out", "curves.txt"], capsys)
-    assert "--out must end in one of .png, .pdf, .svg, got 'curves.txt'" in error
-
-
 def test_matplotlib_that_is_missing_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     error = input_error(["plot", write_run(tmp_path)], capsys)

@@ -58,18 +58,6 @@ def test_a_shard_that_goes_away(vocab, write_shards, tmp_path):
         list(itertools.islice(batches, 5))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"seed": -1}, r"seed must be an integer >= 0, got -1\."),
-        ({"worker": (2, 2)}, r"worker must be \(index, count\) with 0 <= index < count, got \(2,"),
-    ],
-)
-def test_arguments_out_of_range(vocab, write_shards, arguments, message):
-    with pytest.raises(InputError, match=message):
-        LMDataset(write_shards([["a"]]), vocab, **arguments)
-
-
 def test_a_state_is_described_by_file_and_sentence(tmp_path):
     text = make_text(tmp_path)
     vocabulary = load_vocab(text.vocabulary, 12)

@@ -180,10 +180,7 @@ def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, opened):
     ("arguments", "message"),
     [
         ({"min_count": 10**6}, r"No word occurs 1000000 times or more\."),
-        (
-            {"counts_file": "{}/text/a.txt"},
-            "is an input",
-        ),
+        ({"counts_file": "{}/text/a.txt"}, "is an input"),
     ],
 )
 def test_refusals_to_build_leave_what_is_there(corpus, arguments, message, tmp_path):

@@ -114,9 +114,7 @@ def test_a_row_goes_on_with_a_sentence_of_an_earlier_shard(vocab, write_shards):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, r"cannot resume reading the corpus: seed is 0 there, 1 now\."),
         ({"shuffle_on_load": True}, r"shuffle_on_load is False there, True now\."),
-        ({"test": True}, r"test is False there, True now\."),
         ({"worker": (1, 2)}, r"n_workers is 1 there, 2 now; worker is 0 there, 1 now\."),
     ],
 )
@@ -151,25 +149,8 @@ def test_a_state_that_the_corpus_does_not_have(vocab, write_shards):
             next(data.iter_distinct(2, 3, state=wrong))
 
 
-@pytest.fixture
-def recorded(vocab, write_shards):
-    """A state as stored in a checkpoint."""
-    pattern = write_shards(["a"] * 9 for _ in range(4))
-    return next(LMDataset(pattern, vocab).iter_distinct(2, 3)).state.to_dict()
-
-
-NOT_A_STATE = r"^iterator_state must be the result of to_dict, got "
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"rows": 3},
-        {"rows": [[0, 1], None]},
-        {"rows": ["01", None]},
-        {"rows": None},
-    ],
-)
-def test_what_is_not_a_state(recorded, changes):
-    with pytest.raises(InputError, match=NOT_A_STATE):
-        IteratorState.from_dict(recorded | changes)
+def test_what_is_not_a_state(vocab, write_shards):
+    data = LMDataset(write_shards(["a"] * 9 for _ in range(4)), vocab)
+    state = next(data.iter_distinct(2, 3)).state.to_dict()
+    with pytest.raises(InputError, match=r"^iterator_state must be"):
+        IteratorState.from_dict(state | {"rows": [[0, 1], None]})

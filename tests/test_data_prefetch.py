@@ -113,21 +113,6 @@ def test_items_are_taken_in_the_callers_thread_two_at_most_ahead():
     assert not computed[0].is_alive()
 
 
-def test_results_before_a_fault_of_the_items_come_first():
-    def items():
-        yield 1
-        yield 2
-        raise OSError("lost")
-
-    received = []
-    with pytest.raises(OSError, match="lost"):
-        received.extend(compute_ahead(lambda x: x, items()))
-    results = compute_ahead(lambda x: x, items())
-    assert [next(results), next(results)] == [1, 2]
-    with pytest.raises(OSError, match="lost"):
-        next(results)
-
-
 def test_a_fault_of_the_function_comes_in_its_place():
     results = compute_ahead(lambda x: 1 // x, [1, 0, 1])
     assert next(results) == 1

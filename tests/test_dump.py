@@ -179,21 +179,13 @@ def test_sentences_after_an_error_in_the_middle(characters, monkeypatch):
         np.testing.assert_allclose(layers, one[:, : len(sentence)], 1e-5, 2e-5)
 
 
-def test_files_that_are_not_there_or_do_not_fit(words, characters, tmp_path):
+def test_files_that_do_not_fit(words, characters, tmp_path):
     text = write_sentences(tmp_path / "text.txt", [["the"]])
     out = tmp_path / "out.hdf5"
     good = [words.vocab_file, str(text), words.options_file, words.weight_file]
-    for place, kind in enumerate(("text file", "text file", "options file", "weights file")):
-        given = [*good]
-        given[place] = str(tmp_path / "none")
-        with pytest.raises(FileNotFoundError, match=f"The {kind} '.*none' does not exist"):
-            dump_bilm_embeddings(*given, str(out))
-    with pytest.raises(FileNotFoundError, match=r"The folder '.*none' to write 'out.hdf5' into"):
-        dump_bilm_embeddings(*good, str(tmp_path / "none" / "out.hdf5"))
     few = tmp_path / "few.txt"
     few.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
-    message = r"few\.txt must have 13 words, as many as 'embedding' in .* has rows, got 3\."
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=r"few\.txt must have 13 words, as many"):
         dump_bilm_embeddings(str(few), *good[1:], str(out))
     with pytest.raises(InputError, match="the weights do not fit the options"):
         dump_bilm_embeddings(*good[:2], characters.options_file, words.weight_file, str(out))
@@ -229,8 +221,7 @@ def test_a_cache_serves_as_the_characters_do(characters, tmp_path):
 
 
 def test_vectors_of_a_vocabulary_from_a_model_of_words(words, tmp_path):
-    message = r"options\.json: no char_cnn: a word-level model has its vectors already"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=r"options\.json: no char_cnn: a word-level"):
         dump_token_embeddings(
             words.vocab_file, words.options_file, words.weight_file, str(tmp_path / "out.hdf5")
         )

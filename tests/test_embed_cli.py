@@ -18,7 +18,7 @@ from bilm.cli import main
 from bilm.vectors.embedding import FORMATS
 from bilm.vectors.vector_files import Keys
 from tests import oracle
-from tests.command_line import input_error, usage_error
+from tests.command_line import input_error
 from tests.embedded_text import LINES, embed, read
 
 pytestmark = pytest.mark.eager
@@ -146,31 +146,6 @@ def test_npz_to_a_pipe(place, monkeypatch):
 # Errors
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "name a model, or both --options_file and --weight_file"),
-        (["--model=m", "--weight_file=w"], "name a model, or both"),
-        (["--model=m", "--top", "--all"], "--all: not allowed with argument --top"),
-        (["--model=m", "--shard=0/2"], "must be I/N with I from 1 to N, such as 2/4, got '0/2'"),
-        (["--model=m", "--resume", "--force"], "resume continues, force starts over"),
-    ],
-)
-def test_flags_that_do_not_go_together(arguments, message, capsys):
-    assert message in usage_error(["embed", "text.txt", "out.hdf5", *arguments], capsys)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--format=hdf5"], "a stream takes npz or jsonl, not hdf5"),
-        (["--resume"], "resume continues a file; the output is a stream"),
-    ],
-)
-def test_flags_that_do_not_go_with_standard_output(arguments, message, capsys):
-    assert message in usage_error(["embed", "t", "-", "--model=m", *arguments], capsys)
-
-
 def test_the_flag_has_every_format(capsys):
     with pytest.raises(SystemExit):
         main(["embed", "--help"])
@@ -219,13 +194,6 @@ def test_keys_that_a_format_cannot_hold(kind, taken, refused):
     for key in refused:
         with pytest.raises(InputError, match=r"line 3: .* cannot be a key"):
             keys.is_new(key, "line 3")
-
-
-@pytest.mark.parametrize("out", ["o.json", "o.txt", "o.npz.gz", "o.hdf5.gz", "o.gz"])
-def test_endings_that_no_format_has(place, out, capsys):
-    arguments = ["embed", "text.txt", out, "--model=elmo"]
-    assert f"or have no ending, got '{out}'" in usage_error(arguments, capsys)
-    assert sorted(os.listdir()) == ["elmo", "text.txt"]
 
 
 def test_endings_in_upper_case_and_compressed(place):

@@ -161,10 +161,7 @@ def in_a_process_without_bilm(tmp_path, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    ["as_published", "one_direction", "words"],
-)
+@pytest.mark.parametrize("kind", ["as_published", "one_direction", "words"])
 def test_in_a_process_that_cannot_import_bilm(tmp_path, kind):
     """A model exported by the command works without its original files."""
     folder = write_small_model(tmp_path / "model", kind, WORDS, seed=8).folder

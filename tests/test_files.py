@@ -20,17 +20,8 @@ import pytest
 
 from bilm.core.errors import InputError
 from bilm.data.counting import count_words
-from bilm.files.reading import (
-    find_files,
-    read_json_object,
-    read_lines,
-)
-from bilm.files.writing import (
-    Outputs,
-    atomic_write,
-    named_in_errors,
-    write_json,
-)
+from bilm.files.reading import find_files, read_json_object, read_lines
+from bilm.files.writing import Outputs, atomic_write, named_in_errors, write_json
 from tests.compare import contents
 
 TEXT = "one two\n\nεὐρὺς οὐρανός 😀\nlast line"
@@ -127,10 +118,9 @@ def test_a_line_that_is_too_long(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["latin.txt", "latin.txt.gz", "latin.txt.xz"])
-@pytest.mark.parametrize("before", [5000])
-def test_text_that_is_not_utf8_is_named_by_line_and_byte(tmp_path, name, before):
-    path = write(tmp_path / name, b"good line\n" * before + "na\u00efve\n".encode("latin-1"))
-    with pytest.raises(InputError, match=rf"{name}, line {before + 1}: not UTF-8"):
+def test_text_that_is_not_utf8_is_named_by_line_and_byte(tmp_path, name):
+    path = write(tmp_path / name, b"good line\n" * 5000 + "na\u00efve\n".encode("latin-1"))
+    with pytest.raises(InputError, match=rf"{name}, line 5001: not UTF-8: byte 2"):
         list(read_lines(path))
 
 
@@ -143,13 +133,11 @@ def test_compressed_text_that_is_cut_off(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["text.gz", "text.xz"])
-@pytest.mark.parametrize("byte", [0x00])
-@pytest.mark.parametrize("place", [0.5])
-def test_compressed_text_that_is_damaged(tmp_path, name, byte, place):
+def test_compressed_text_that_is_damaged(tmp_path, name):
     path = write(tmp_path / name, random.Random(5).randbytes(20000).hex())
     data = bytearray(path.read_bytes())
-    start = int(len(data) * place)
-    data[start : start + 2000] = bytes([byte]) * 2000
+    start = len(data) // 2
+    data[start : start + 2000] = bytes(2000)
     path.write_bytes(data)
     with pytest.raises(InputError, match=rf"{name}: damaged after line 0: "):
         list(read_lines(path))

@@ -34,10 +34,7 @@ def replayed(golden, request):
     the text for the base model, otherwise of the first pass."""
     folder = golden / "inference" / request.param
     bilm = BidirectionalLanguageModel(
-        str(folder / "options.json"),
-        str(folder / "weights.hdf5"),
-        max_batch_size=16,
-        stateful=True,
+        str(folder / "options.json"), str(folder / "weights.hdf5"), max_batch_size=16, stateful=True
     )
     with h5py.File(folder / "expected.hdf5") as file:
         mix = {name: value[()] for name, value in file["mix_variables"].items()}

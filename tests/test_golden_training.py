@@ -74,22 +74,6 @@ def test_variables_and_accumulators_at_the_end(run):
         assert options[key] == value
 
 
-def test_dumped_weights(run, tmp_path):
-    outfile = tmp_path / "weights.hdf5"
-    before = (run.folder / "options.json").read_bytes()
-    bilm.dump_weights(str(run.folder), str(outfile))
-    assert (run.folder / "options.json").read_bytes() == before
-    dumped = oracle.read_hdf5(outfile)
-    theirs = oracle.read_checkpoint(run.recorded / "end" / "model.ckpt-10").weights
-    recorded = run.recorded / "end" / "weights.hdf5"
-    if recorded.exists():
-        theirs |= oracle.read_hdf5(recorded)
-    expected = {name: value for name, value in theirs.items() if not name.startswith("softmax")}
-    assert dumped.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(dumped[name], value, 1e-4, 2e-6, err_msg=name)
-
-
 @pytest.mark.parametrize("case", TRAINING_CASES)
 @pytest.mark.parametrize("moment", ["start", "end"])
 def test_weights_dumped_from_a_tf1_checkpoint(golden, tmp_path, case, moment):

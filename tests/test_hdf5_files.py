@@ -40,12 +40,7 @@ def by_soft_link_through_external(file, name, shape, dtype, other):
     file[name] = h5py.SoftLink("/elsewhere/a")
 
 
-REACHES = (
-    by_external_storage,
-    by_virtual_dataset,
-    by_external_link,
-    by_soft_link_through_external,
-)
+REACHES = (by_external_storage, by_virtual_dataset, by_external_link, by_soft_link_through_external)
 
 
 @pytest.fixture
@@ -87,10 +82,7 @@ def test_a_link_within_the_file_is_not_followed(tmp_path):
     with open_hdf5(tmp_path / "a.hdf5") as file:
         assert shapes_in(file) == {"group/a": (1,), "c": (1,)}
         np.testing.assert_array_equal(read_numbers(file, "c"), np.float32([1.5]))
-    with (
-        pytest.raises(InputError, match=f"b {OWN}"),
-        open_hdf5(tmp_path / "a.hdf5") as file,
-    ):
+    with pytest.raises(InputError, match=f"b {OWN}"), open_hdf5(tmp_path / "a.hdf5") as file:
         read_numbers(file, "b")
 
 
@@ -133,17 +125,10 @@ def test_words_of_both_lengths(tmp_path):
         assert read_words(file, "fixed") == words
 
 
-@pytest.mark.parametrize(
-    "shape, dtype, found",
-    [((3,), "f4", r"float32 of shape \(3,\)")],
-)
-def test_words_of_another_type_or_shape(tmp_path, shape, dtype, found):
+def test_words_of_another_type(tmp_path):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
-        file.create_dataset("w", shape, dtype)
-    with (
-        pytest.raises(InputError, match=rf"w must hold text \(n,\), got {found}"),
-        open_hdf5(tmp_path / "a.hdf5") as file,
-    ):
+        file.create_dataset("w", (3,), "f4")
+    with pytest.raises(InputError, match="w must"), open_hdf5(tmp_path / "a.hdf5") as file:
         read_words(file, "w")
 
 

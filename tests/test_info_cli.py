@@ -11,7 +11,7 @@ import pytest
 import bilm
 from bilm.cli import main
 from tests import oracle
-from tests.command_line import input_error, train_model, usage_error
+from tests.command_line import train_model
 from tests.small_runs import small_options, write_corpus
 
 # Info
@@ -94,10 +94,3 @@ def test_info_of_a_training_folder(tmp_path, capsys):
     options = json.loads(path.read_text("utf-8")) | {"n_epochs": None, "n_steps": 1000}
     path.write_text(json.dumps(options), "utf-8")
     assert "training      batches of 12 x 5; 1,000 steps; " in info(capsys, save_dir)
-
-
-def test_info_of_what_is_no_model(tmp_path, capsys):
-    assert "must hold model.hdf5 or another .hdf5 file with weights, got no file" in input_error(
-        ["info", str(tmp_path)], capsys
-    )
-    assert "name a model" in usage_error(["info"], capsys)

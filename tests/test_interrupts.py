@@ -35,7 +35,7 @@ def holder(tmp_path):
 
 
 def test_another_process_is_refused_until_the_first_has_died(holder, tmp_path):
-    message = rf"run: process {holder.pid} on \S+ trains into this folder; wait until it ends"
+    message = rf"run: process {holder.pid} on \S+ trains"
     with pytest.raises(InputError, match=message), training_lock(tmp_path / "run"):
         pass
     options = small_options()

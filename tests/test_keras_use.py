@@ -210,10 +210,9 @@ np.save(sys.argv[3], model.predict(np.load(sys.argv[2]), verbose=0))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["words", "short_words_261", "one_direction"])
-def test_loaded_in_another_process(tmp_path, kind):
+def test_loaded_in_another_process(tmp_path):
     """Loading does not need the original model files."""
-    made = write_small_model(tmp_path / "model", kind, seed=6)
+    made = write_small_model(tmp_path / "model", "short_words_261", seed=6)
     options, files = made.options, made.files
     ids = oracle.random_characters(options, [3, 5, 1], seed=1)
     model, _, mix = build_tagger(files)

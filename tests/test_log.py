@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bilm.core.errors import InputError
 from bilm.training.log import RunLog, read_log
 
 
@@ -25,14 +24,6 @@ def test_a_log_goes_back_without_double_or_broken_lines(tmp_path):
     log.go_back(0)
     assert not Path(log.path).exists()
     assert len(read_log(tmp_path / "train_log.previous.jsonl")) == 3
-
-
-def test_a_log_that_is_not_there_or_empty(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no training log at"):
-        read_log(tmp_path)
-    (tmp_path / "train_log.jsonl").write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match="must have at least one complete line"):
-        read_log(tmp_path)
 
 
 def test_lines_of_another_kind_are_passed_over(tmp_path):

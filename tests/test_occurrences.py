@@ -84,10 +84,7 @@ def test_the_marked_token_of_a_query(text, tokens, position):
     assert parse_query(text) == (tokens, position)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("they play cards", 0), ("[they] [play] cards", 2)],
-)
+@pytest.mark.parametrize(("text", "found"), [("they play cards", 0), ("[they] [play] cards", 2)])
 def test_a_query_without_one_marked_token(text, found):
     with pytest.raises(InputError, match=f"exactly one token must be in brackets.*got {found}"):
         parse_query(text)

@@ -112,17 +112,6 @@ def test_a_subclass_without_end_cannot_be_scored_by_sentences(short):
         next(own.iter_sentence_batches(30))
 
 
-def test_word_input_of_a_subclass(tmp_path):
-    small_vocabulary(tmp_path)
-    vocab = Vocabulary(tmp_path / "vocab.txt")
-    data = ShortBoth(write_shards(tmp_path, [["a"] * 9, ["b", "of"]]), vocab, test=True)
-    (batch,) = data.iter_distinct(1, 3)
-    assert batch.characters is None
-    b, of = vocab.word_ids(["b", "of"])
-    assert batch["token_ids"].tolist() == [[vocab.bos, b, of]]
-    assert batch["next_token_id_reverse"].tolist() == [[of, b, vocab.bos]]
-
-
 def test_what_the_two_directions_of_the_original_were_is_refused(tmp_path):
     vocab = small_vocabulary(tmp_path)
     pattern = write_shards(tmp_path, [["a"]])
@@ -139,12 +128,7 @@ def test_what_the_two_directions_of_the_original_were_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("sentence", "message"),
     [
-        (
-            (np.zeros((2, 2), int), np.zeros((2, 3), int)),
-            r"sentence 1 must be integers, ids \(n,\) and",
-        ),
         ((np.zeros(3), np.zeros((3, 3), int)), r"sentence 1 must .* got float64 \(3,\) and int64"),
-        ((np.arange(3), np.zeros((2, 3), int)), r"got int64 \(3,\) and int64 \(2, 3\)\."),
         ((np.arange(3), np.full((3, 3), 261)), r"\(n, 3\) from 0 to 260, got int64 \(3,\)"),
     ],
 )
@@ -167,10 +151,9 @@ def test_a_vocabulary_without_unk_is_refused_for_training(tmp_path):
                 kind(pattern, vocab)
 
 
-@pytest.mark.parametrize("name", ["iter_batches", "iter_distinct", "iter_sentence_batches"])
-def test_a_subclass_overrides_its_sentences_only(name):
-    with pytest.raises(InputError, match=f"Own must override get_sentence, .* got {name}"):
-        type("Own", (BidirectionalLMDataset,), {name: lambda self: None})
+def test_a_subclass_overrides_its_sentences_only():
+    with pytest.raises(InputError, match=r"Own must override get_sentence, .* got iter_distinct"):
+        type("Own", (BidirectionalLMDataset,), {"iter_distinct": lambda self: None})
 
 
 def test_an_object_is_read_by_the_first_method_that_it_has():
@@ -222,13 +205,6 @@ def test_text_of_a_subclass_begins_anew_when_training_is_resumed(corpus, tmp_pat
     data = open_data(ShortForward, corpus.folder)
     bilm.train(small_options(n_epochs=2), data, 1, tmp_path / "next", None, first.checkpoint)
     assert "the data cannot resume where the run was: its text starts again" in caplog.text
-
-
-def test_a_state_for_a_subclass_that_cannot_resume(corpus, caplog):
-    state = next(open_data(LMDataset, corpus.folder).iter_distinct(2, 3)).state
-    own = open_data(ShortForward, corpus.folder)
-    same_arrays(next(own.iter_distinct(2, 3, state=state)), next(own.iter_distinct(2, 3)))
-    assert "ShortForward.get_sentence cannot resume: its text is restarted" in caplog.text
 
 
 @pytest.mark.parametrize("carry_state", [False, True])

@@ -213,10 +213,7 @@ def test_arguments_that_do_not_fit(projected, tmp_path):
 def test_a_character_without_a_font_is_an_error(projected, tmp_path, ending):
     path = tmp_path / f"picture.{ending}"
     # A private-use character, which is in no common font.
-    with pytest.raises(
-        InputError,
-        match=r"fonts must have all .* \(U\+F0F8E\): install Noto",
-    ):
+    with pytest.raises(InputError, match=r"fonts must have all .* \(U\+F0F8E\): install Noto"):
         write_picture(path, *projected, title="bank \U000f0f8e")
     many = "".join(chr(0xF0F80 + k) for k in range(8))
     with pytest.raises(InputError, match="and 3 more: install Noto"):

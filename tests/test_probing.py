@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -163,50 +164,36 @@ def test_means_and_deviations():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a, b: (Occurrences(a.sentences, a.positions, a.vectors), b, ProbeSettings()),
-         "probe: the occurrences must have labels."),
-        (lambda a, b: (a, Occurrences(b.sentences, b.positions, b.vectors[:, :2], b.labels),
-                       ProbeSettings()),
-         "both texts must have vectors of the same layers of one model."),
-        (lambda a, b: (a, b, ProbeSettings((81,))),
-         "sizes must be at most 80, the training sentences with labels, got 81."),
+        (lambda a: (replace(a, labels=None), ProbeSettings()), "must have labels"),
+        (lambda a: (a, ProbeSettings((81,))), "sizes must be at most 80"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments(texts, change, message):
-    with pytest.raises(InputError) as raised:
-        probe(*change(*texts))
-    assert str(raised.value) == message
+    train, settings = change(texts[0])
+    with pytest.raises(InputError, match=message):
+        probe(train, texts[1], settings)
 
 
 def test_the_file_of_results_is_read_again(tmp_path, cells):
     path = tmp_path / "result.json"
     write_cells(path, {"model": "a", "static": None}, cells[:3])
     assert read_cells(path, {"model": "a", "static": None}) == cells[:3]
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=r"result\.json: .*; model is 'a' there, 'b' here"):
         read_cells(path, {"model": "b", "static": None})
-    assert str(raised.value) == (
-        f"{path}: must have been made with the same settings; model is 'a' there, 'b' here. "
-        "Name another file, or overwrite it with --force."
-    )
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"cells": []}, "'format'."),
         ({"format": "other"}, "another format."),
-        ({"format": "bilm probe 1", "settings": []}, ""),
-        ({"format": "bilm probe 1", "settings": {}}, "'cells'."),
         ({"format": "bilm probe 1", "settings": {}, "cells": [{"size": 1}]}, ""),
     ],
 )
 def test_files_that_are_no_results(tmp_path, content, message):
     path = tmp_path / "result.json"
     path.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=rf"result\.json: .* damaged: {message}"):
         read_cells(path, {})
-    rule = f"{path}: not a file of results of `bilm probe`, or damaged: {message}"
-    assert str(raised.value).startswith(rule)
 
 
 def test_checksums(tmp_path):
@@ -230,6 +217,5 @@ def test_pictures(tmp_path, cells):
     save_picture(one, tmp_path / "one.png")
     assert (tmp_path / "one.png").read_bytes()[:4] == b"\x89PNG"
     save_picture(sense_chart([SenseRow("layer 0", 0.5, None, 0.4)]), tmp_path / "senses.svg")
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=r"result\.pdf: must end in"):
         check_picture("result.pdf")
-    assert str(raised.value) == "result.pdf: must end in .png or .svg."

@@ -10,7 +10,7 @@ import pytest
 
 from bilm.analysis import Occurrences
 from bilm.cli import main
-from tests.command_line import input_error, usage_error
+from tests.command_line import input_error
 from tests.hand_made import two_senses
 
 pytestmark = pytest.mark.eager
@@ -100,36 +100,13 @@ def test_clusters_of_senses_are_drawn(place, capsys):
     ("flags", "message"),
     [
         (["--out", "bank.pdf"], "must end in .html, .png, .svg, got bank.pdf"),
-        (["--out", "none/bank.svg"], "The folder 'none' to write 'bank.svg' into does not exist"),
         (["--out", "x.svg", "--layer", "7"], "got 7"),
-        (
-            ["--out", "x.svg", "--method", "tsne", "--perplexity", "9"],
-            "perplexity must be above 0 and at most 5,",
-        ),
         (["water", "--out", "x.svg"], "bank.npz: must have an occurrence of 'water'"),
-        (
-            ["--out", "x.svg", "--title", "\U000f0f8e"],
-            "fonts must have all characters",
-        ),
     ],
 )
 def test_what_cannot_be_drawn(place, capsys, flags, message):
     assert message in input_error(["project", "--occurrences", "bank.npz", *flags], capsys)
     assert sorted(path.name for path in place.iterdir()) == ["bank.npz"]
-
-
-def test_usage(place, capsys):
-    out = ["--out", "x.svg"]
-    assert "name at least one WORD" in usage_error(["project", *out], capsys)
-    assert "name at least one WORD" in usage_error(["project", "--text", "t", *out], capsys)
-    wrong = ["project", "--occurrences", "bank.npz", "--perplexity", "3", *out]
-    assert "--perplexity requires --method tsne" in usage_error(wrong, capsys)
-    wrong = ["project", "--occurrences", "bank.npz", "--layer", "average", *out]
-    assert "--layer: must be top or" in usage_error(wrong, capsys)
-    wrong = ["project", "bank", "--text", "t", "--colour", "label", *out]
-    assert "--colour label requires --labels" in usage_error(wrong, capsys)
-    wrong = ["project", "bank", "--labels", "uses.tsv", *out]
-    assert "--labels replaces --text and WORD" in usage_error(wrong, capsys)
 
 
 def test_packages_that_are_missing_are_named_before_the_work(place, capsys, monkeypatch):

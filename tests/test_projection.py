@@ -98,11 +98,8 @@ def test_threads_are_bounded_while_it_works():
 @pytest.mark.parametrize(
     ("n", "settings", "message"),
     [
-        (8, {"method": "umap"}, "method must be 'pca' or 'tsne', got 'umap'"),
         (2, {}, "a picture needs at least 3 occurrences, got 2"),
         (16, {"method": "tsne", "perplexity": 5.5}, "perplexity must be above 0 and at most 5,"),
-        (8, {"layers": [3]}, "layer must be 'top' or a layer from 0 .*, got 3"),
-        (8, {"layers": ["average"]}, "layer must be 'top' or .*, got 'average'"),
     ],
 )
 def test_what_cannot_be_projected(n, settings, message):

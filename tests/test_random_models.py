@@ -52,7 +52,7 @@ def random_options(seed):
     return options
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(8))
 def test_in_use(tmp_path, seed):
     options = random_options(seed)
     weights = oracle.random_weights(options, seed)
@@ -76,7 +76,7 @@ def test_in_use(tmp_path, seed):
             )
 
 
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.parametrize("seed", range(100, 104))
 def test_in_training(seed):
     random = np.random.default_rng(seed)
     options = random_options(seed) | {

@@ -27,11 +27,8 @@ two_cpus = pytest.mark.skipif(n_processors() < 2, reason="with one CPU a worker 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--gpus", "2"], "--gpus requires --engine ray"),
         (["--engine", "ray"], "--engine ray needs --workers"),
-        ([*ENGINE, "--format", "npz"], "--engine writes Parquet, not npz"),
         ([*ENGINE, "--shard", "1/2"], "without --shard"),
-        ([*ENGINE, "--resume", "--force"], "choose one"),
     ],
 )
 def test_flags_that_do_not_go_together(flags, message, capsys):

@@ -32,10 +32,12 @@ ALIKE = ("cell_clipped", "masked_clipped")  # compiled like others, with other c
 QUICK_IN_A_GRAPH = (
     "texts_in_a_row", "unprojected_texts_in_a_row", "unprojected_texts_in_a_row_masked",
 )  # fmt: skip
+IN_A_GRAPH = (*QUICK_IN_A_GRAPH, "clipped", "masked_clipped")
 
 
 def cases(modes, in_a_graph=False):
-    """All switches in all modes, with masks only in the plain loop, which supports them."""
+    """All switches in all modes, or some of them in a graph, with masks only in the plain loop,
+    which supports them."""
     pairs = [
         pytest.param(
             switches,
@@ -46,6 +48,7 @@ def cases(modes, in_a_graph=False):
             else (),
         )
         for name, switches in SWITCHES.items()
+        if name in IN_A_GRAPH or not in_a_graph
         for mode in modes
         if mode is Mode.PLAIN or not switches.get("masked")
     ]

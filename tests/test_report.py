@@ -16,7 +16,7 @@ from bilm.analysis.occurrences import ordinary_words, sample_sentences
 from bilm.cli import main
 from bilm.core.errors import InputError
 from tests import oracle
-from tests.command_line import input_error, usage_error
+from tests.command_line import input_error
 from tests.small_models import write_small_model
 
 pytestmark = pytest.mark.eager
@@ -260,14 +260,3 @@ def test_the_verb_prints_a_report_of_weights(elmo, tmp_path, capsys):
     more = ["--softmax_file", str(tmp_path / "softmax.hdf5"), "--vocab_file"]
     assert main([*arguments, "--weight_file", weights, *more, str(tmp_path / "words.txt")]) == 0
     assert "has no softmax" not in capsys.readouterr().out
-
-
-def test_wrong_usage_of_the_verb(trained, tmp_path, capsys):
-    text, folder = trained
-    assert "--options_file" in usage_error(["report", text.training], capsys)
-    wrong = ["report", text.training, "--model", folder, "--out", "report.pdf"]
-    assert "must end in .txt, .json, .html, got report.pdf" in input_error(wrong, capsys)
-    missing = ["report", str(tmp_path / "no.txt"), "--model", folder]
-    assert "No file matches" in input_error(missing, capsys)
-    absent = ["report", text.training, "--model", folder, "--words", "zebra"]
-    assert "the text must have an occurrence of 'zebra'" in input_error(absent, capsys)

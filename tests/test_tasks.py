@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 from common import layers, reading, tags
-from common.experiment import Example, Result, Task, draw, predict, stack, summary, training_batches
+from common.experiment import Example, Result, Task, draw, predict, summary, training_batches
 from common.vectors import ModelInputs, SavedLayers, TokenVectors, VectorSettings
 
 from bilm import ELMo
@@ -35,17 +35,6 @@ def written(folder: Path, name: str, text: str) -> Path:
 # Files
 
 
-def test_files_are_found_plain_and_compressed(tmp_path: Path):
-    import gzip
-
-    with gzip.open(tmp_path / "train.tsv.gz", "wt") as file:
-        file.write("a\tb\n")
-    assert reading.find_file(tmp_path, "train.tsv") == str(tmp_path / "train.tsv.gz")
-    assert reading.file_if_there(tmp_path, "dev.tsv") is None
-    with pytest.raises(FileNotFoundError, match=re.escape(f"{tmp_path}/dev.tsv' does not exist")):
-        reading.find_file(tmp_path, "dev.tsv")
-
-
 def test_parts_that_are_missing_are_set_apart(tmp_path: Path):
     def parts() -> dict[str, list[str]]:
         return reading.parts_of(tmp_path, ".txt", lambda path: Path(path).read_text().split())
@@ -63,7 +52,7 @@ def test_parts_that_are_missing_are_set_apart(tmp_path: Path):
     written(tmp_path, "test.txt", "")
     assert [len(parts()[part]) for part in small_tasks.PARTS] == [18, 2, 0]
     written(tmp_path, "train.txt", "x")
-    with pytest.raises(InputError, match=r"train\.txt: must have at least 2 examples, .* got 1"):
+    with pytest.raises(InputError, match=r"train\.txt: must have at least 2 examples"):
         parts()
 
 
@@ -77,18 +66,12 @@ def test_tokens_of_written_text():
 @pytest.mark.parametrize(
     "name, ending, text, message",
     [
-        ("entities", "tsv", "a\tO\nb\n", "line 2: must have 2 columns separated by tabs, got 1"),
         ("entities", "tsv", "a\tB-X\nb\tI-Y\n", "line 2: must be .* got 'I-Y' after B-X"),
         ("roles", "jsonl", "{", "line 1: must be JSON"),
-        ("roles", "jsonl", '{"tokens": 1}', "'tokens' must be of type list, got 1"),
         ("roles", "jsonl", '{"tokens": ["a"], "frames": [{"predicate": 1}]}', "0 to 0, got 1"),
-        ("entailment", "jsonl", '{"premise": "a", "hypothesis": "", "label": "x"}',
-         "must be tokens without spaces, got ''"),
         ("sentiment", "tsv", "no tab\n", "must have 2 columns separated by tabs, got 1"),
-        ("senses", "jsonl", '{"tokens": ["a"], "senses": [[0, "a"]]}',
-         r"must be \[index, lemma, pos, key\]"),
     ],
-)  # fmt: skip
+)
 def test_lines_that_are_refused(tmp_path: Path, name, ending, text, message):
     path = written(tmp_path, f"train.{ending}", text)
     with pytest.raises(InputError, match=message) as error:
@@ -216,15 +199,6 @@ def test_best_paths_never_take_a_forbidden_step():
     assert layers.best_paths(scores, [3], start, steps) == [[0, 1, 1]]
 
 
-def test_masked_sums():
-    vectors = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
-    mask = np.array([[True, True, False]])
-    np.testing.assert_allclose(layers.masked_mean(vectors, mask), [[2, 3, 4, 5]])
-    np.testing.assert_allclose(layers.masked_max(vectors, mask), [[4, 5, 6, 7]])
-    shares = layers.masked_softmax(np.zeros((1, 3), np.float32), mask)
-    np.testing.assert_allclose(shares, [[0.5, 0.5, 0]], atol=1e-6)
-
-
 # Vectors
 
 SENTENCES = [("They", "saw", "it"), ("Hello",), ("They", "saw", "it")]
@@ -313,12 +287,6 @@ def test_batches_hold_examples_of_like_length(tmp_path: Path):
         lengths.append(sorted(n.tolist()))
     # With five examples in batches of two, the shortest is used twice.
     assert sorted(lengths) in ([[1, 2], [1, 31], [3, 30]], [[1, 2], [1, 30], [3, 31]])
-
-
-def test_lists_are_padded_and_arrays_are_not():
-    assert stack([[1], [2, 3]], -1).tolist() == [[1, *[-1] * 7], [2, 3, *[-1] * 6]]
-    assert stack([np.array([[1, 2]]), np.array([[3, 4]])], -1).shape == (2, 1, 2)
-    assert stack([5, 6], -1).tolist() == [5, 6]
 
 
 def test_examples_are_drawn_by_the_seed():

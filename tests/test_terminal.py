@@ -72,10 +72,7 @@ def file_name(folder, model):
     return ["info", str(folder)], 0
 
 
-@pytest.mark.parametrize(
-    "case",
-    [dataset, other_dataset, option_key, zip_member, file_name],
-)
+@pytest.mark.parametrize("case", [dataset, other_dataset, option_key, zip_member, file_name])
 def test_names_from_files_at_the_terminal(tmp_path, capsys, case):
     arguments, code = case(tmp_path, write_small_model(tmp_path, "as_published"))
     assert main(arguments) == code

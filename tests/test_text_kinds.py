@@ -71,9 +71,9 @@ def trained(name):
     return [vocab.decode(ids[1:-1]) for ids, _ in data.get_sentence()]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.fasta", "a.gz"])
+@pytest.mark.parametrize("name", ["a.txt", "a.gz"])
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress])
-@pytest.mark.parametrize("content", [PLAIN, f"\ufeff{PLAIN}", CONLLU, f"\ufeff{CONLLU}"])
+@pytest.mark.parametrize("content", [PLAIN, f"\ufeff{CONLLU}"])
 def test_sentences(name, compress, content):
     Path(name).write_bytes(compress(content.encode()))
     for reader, read in readers(name):
@@ -93,7 +93,7 @@ def test_fasta(name, compress, caplog):
         if reader == "embed":
             assert read() == ["M K V - L *", ""]
             continue
-        with pytest.raises(InputError, match=f"{name} is FASTA.* `bilm tokenize {name} OUT`"):
+        with pytest.raises(InputError, match=rf"{name} is FASTA.* `bilm tokenize {name}"):
             read()
     assert len(caplog.messages) == 1
 

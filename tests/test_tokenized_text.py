@@ -57,9 +57,7 @@ def test_tokenize_writes_and_reports(folder, capsys):
     ]
     assert "tokenising 0/0 kB" in captured.err
     before = os.listdir()
-    assert "'out.txt', 'out.txt.tokenizer.json' would be overwritten: --force allows it" in (
-        input_error(arguments, capsys)
-    )
+    assert "'out.txt', 'out.txt.tokenizer.json' would" in (input_error(arguments, capsys))
     assert os.listdir() == before
     assert main([*arguments, "--force", "--lines", "paragraph"]) == 0
     assert 'rain , " he said ; nobody believed him .\n' in Path("out.txt").read_text("utf-8")

@@ -213,26 +213,6 @@ def test_sentences_without_space_between_them():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("EN",), "language must be an ISO 639 code.* got 'EN'"),
-        (("cn",), "language .* got 'cn'"),
-        (("jpn",), "language .* got 'jpn'"),
-        (
-            ("en", "moses"),
-            "method must be one of .* got 'moses'",
-        ),
-        (("de", "jieba"), "language must be 'zh' for method 'jieba', got 'de'"),
-        (("th",), "language 'th' has no spaces between words: method must be"),
-        (("zh", "rules"), "language 'zh' has no spaces between words: method must be"),
-    ],
-)
-def test_tokenizers_that_do_not_exist(arguments, message):
-    with pytest.raises(InputError, match=message):
-        Tokenizer(*arguments)
-
-
 def test_a_tokenizer_by_its_name():
     for tokenizer in (Tokenizer("en"), Tokenizer("zh", "characters")):
         again = Tokenizer.from_name(tokenizer.name)
@@ -284,9 +264,7 @@ def test_line_kind_can_be_set():
     assert joined(tokenize(text, "en", lines="sentence")) == ["One . Two", "three . Four"]
     assert joined(tokenize(text, "en", lines="paragraph")) == ["One .", "Two", "three .", "Four"]
     assert joined(tokenize(text, "en", lines="wrapped")) == ["One .", "Two three .", "Four"]
-    with pytest.raises(
-        InputError, match="lines must be one of None, 'sentence', 'paragraph', 'wrapped', got"
-    ):
+    with pytest.raises(InputError, match="lines must be one of None, 'sentence'"):
         tokenize(text, "en", lines="none")
 
 

@@ -163,9 +163,7 @@ def test_values_that_are_not_finite_are_not_saved(tmp_path):
 def test_a_step_whose_loss_is_not_finite_is_not_saved(tmp_path):
     options = small_options(n_epochs=20, learning_rate=3e38)
     data = Batches([random_batch(seed) for seed in range(9)])
-    with pytest.raises(
-        TrainingError, match=r"Step 2: the loss is nan.*checkpoint is .*model.ckpt-1\. A"
-    ):
+    with pytest.raises(TrainingError, match=r"Step 2: the loss is nan.*checkpoint"):
         train(options, data, tmp_path, save_minutes=0)
     assert "model.ckpt-1.index" in os.listdir(tmp_path / "model")
     assert "model.ckpt-2.index" not in os.listdir(tmp_path / "model")

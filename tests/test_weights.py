@@ -16,13 +16,7 @@ from bilm.core.options import Options
 from bilm.core.softmax import Softmax
 from bilm.core.weight_names import weight_table
 from bilm.files.model_files import read_options
-from bilm.files.weights import (
-    load_network,
-    network_shapes,
-    open_weights,
-    save_hdf5,
-    standard_name,
-)
+from bilm.files.weights import load_network, network_shapes, open_weights, save_hdf5, standard_name
 from tests import oracle
 from tests.oracle.files import hdf5_name
 

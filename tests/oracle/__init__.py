@@ -6,13 +6,7 @@ the program with these formulas, and `test_oracle.py` compares the formulas with
 
 from tests.oracle.embeddings import LMEmbeddings, embed, weight_layers, zero_states
 from tests.oracle.encoder import encode, encode_gradient, table_with_padding
-from tests.oracle.files import (
-    Checkpoint,
-    read_checkpoint,
-    read_hdf5,
-    write_hdf5,
-    write_model,
-)
+from tests.oracle.files import Checkpoint, read_checkpoint, read_hdf5, write_hdf5, write_model
 from tests.oracle.lstm import layers_of, run_direction, run_direction_gradient
 from tests.oracle.models import MODELS, random_characters, random_softmax, random_weights
 from tests.oracle.softmax import (

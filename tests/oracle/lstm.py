@@ -136,10 +136,7 @@ def run_direction(
 
 
 def run_direction_gradient(
-    layers: list[Layer],
-    traces: list[list[Step]],
-    d: np.ndarray,
-    resets: np.ndarray | None = None,
+    layers: list[Layer], traces: list[list[Step]], d: np.ndarray, resets: np.ndarray | None = None
 ) -> tuple[np.ndarray, Weights]:
     """Gradients of the input and of the weights, given the gradient of the last layer's outputs.
 
