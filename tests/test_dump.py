@@ -79,6 +79,7 @@ def write_sentences(path, sentences):
     return path
 
 
+@pytest.mark.eager
 def test_every_sentence_as_the_model_alone_gives_it(files, tmp_path):
     sentences = random_sentences(40, longest=14)
     path = write_sentences(tmp_path / "text.txt", sentences)
@@ -119,7 +120,7 @@ def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
 @pytest.mark.parametrize(
     "mode, loop_steps",
     [
-        (Mode.COMPILED_STEPS, 9),
+        pytest.param(Mode.COMPILED_STEPS, 9, marks=pytest.mark.slow),
         (Mode.COMPILED_LOOP, 3),
         pytest.param(Mode.COMPILED_LOOP, 9, marks=pytest.mark.slow),
     ],

@@ -288,7 +288,7 @@ MIX = {"elmo_ELMo_W", "elmo_ELMo_gamma"}
 HEAD = {"kernel", "bias"}
 
 
-@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("saved", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_frozen_layer_trains_nothing(words, saved, tmp_path):
     model = pooled_model(ELMoEmbedding.from_pretrained(words.folder, trainable=False))
     if saved:
@@ -324,6 +324,7 @@ def test_unfreezing_a_model_unfreezes_a_mix_that_was_frozen_alone(words):
     assert {variable.name for variable in model.trainable_variables} == MIX | HEAD
 
 
+@pytest.mark.slow
 def test_first_in_a_sequential_model(words, elmo):
     """Keras takes the dtype of the inputs from the first layer."""
     # Keras's average over the tokens of an empty sentence is NaN.
@@ -446,6 +447,7 @@ def test_files_that_are_refused(characters, words, cached):
         )
 
 
+@pytest.mark.eager
 def test_boundaries_and_groups_of_ids(characters):
     elmo = ELMo.from_pretrained(characters.folder)
     layer = ELMoEmbedding.from_pretrained(characters.folder, layers="sum", boundaries=True)
@@ -465,6 +467,7 @@ def test_boundaries_and_groups_of_ids(characters):
     assert layer(inputs).shape == (None, None, None, elmo.dim)
 
 
+@pytest.mark.eager
 def test_a_mix_that_is_given(characters):
     """The layer's own mix starts with its values and settings."""
     mix = ScalarMix(weights=[0.5, -1, 2], gamma=3, l2_coef=0.5)

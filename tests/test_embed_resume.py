@@ -84,7 +84,7 @@ def test_hdf5_with_a_number_that_is_not_finite(place, monkeypatch, capsys):
     assert "vectors of 2 must be finite" in input_error(resume, capsys)
 
 
-@pytest.mark.parametrize("out", ["out.hdf5", "o.npz", "o.JSONL", "o.jsonl.gz", "o.parquet"])
+@pytest.mark.parametrize("out", ["out.hdf5", "o.npz", "o.jsonl.gz", "o.parquet"])
 def test_resume_knows_its_own_result(place, capsys, out):
     if out == "o.parquet":
         pytest.importorskip("pyarrow")
@@ -171,7 +171,7 @@ def test_resume_after_kill_9(tmp_path):
 
 
 @pytest.mark.parametrize("layers", [pytest.param("all", marks=pytest.mark.slow), "average"])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
 def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
     model = ELMo.from_pretrained(published.folder)
     texts = ["bird", "", " ".join(f"w{n % 7}" for n in range(50)), "a dog"]

@@ -209,6 +209,7 @@ def test_a_token_cache_is_served(cache, tmp_path):
 # The mix
 
 
+@pytest.mark.slow
 def test_weights_of_the_layers(small, tmp_path, capsys):
     arguments = ["export", str(small), str(tmp_path / "served"), "--layer-weights", "0.25,-2"]
     assert main(arguments) == 0

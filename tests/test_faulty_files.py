@@ -9,7 +9,7 @@ from tests.faulty_files import run_faulty
 
 # Modules with their arguments; a number n stands for faults at every n-th operation.
 JOBS = {
-    "texts, some": ("tests.faulty_texts", 47),
+    "texts, some": ("tests.faulty_texts", 97),
     "texts": ("tests.faulty_texts", 1),
     "vectors": ("tests.faulty_models", "vectors", 5),
     "models": ("tests.faulty_models", "models", 4),
