@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bilm.cli import main
-from bilm.training.log import RunLog, read_log
+from bilm.files.run_log import RunLog, read_log
 from tests.command_line import input_error
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bilm.training.log import RunLog, read_log
+from bilm.files.run_log import RunLog, read_log
 
 
 def test_a_log_goes_back_without_double_or_broken_lines(tmp_path):

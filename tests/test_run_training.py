@@ -18,10 +18,10 @@ from bilm.core.errors import InputError, TrainingError
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import open_model
+from bilm.files.run_log import read_log
 from bilm.training import LanguageModel, dump_weights, load_options_latest_checkpoint, train
 from bilm.training import test as score
 from bilm.training.fine_tuning import load_pretrained, require_same_network
-from bilm.training.log import read_log
 from bilm.training.run_state import read_run_state
 from tests.command_line import OPTIONS, Text, input_error, make_text
 from tests.compare import contents

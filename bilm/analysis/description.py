@@ -97,7 +97,7 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
 def _about_run(files: ModelFiles, options: Options) -> _About:
     # These modules import TensorFlow, which descriptions of weights do not need.
     from bilm.files.checkpoints import SLOTS, open_checkpoint, read_step
-    from bilm.training.log import read_log
+    from bilm.files.run_log import read_log
     from bilm.training.run_state import read_run_state
 
     checkpoint = os.fspath(files.weights)

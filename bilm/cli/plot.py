@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.terminal import import_tensorflow
+from bilm.files.run_log import read_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,15 +38,10 @@ def run(args: argparse.Namespace) -> int:
     ending = os.path.splitext(args.out)[1].lower()
     if ending not in _FORMATS:
         raise InputError(f"--out must end in one of {', '.join(_FORMATS)}, got {args.out!r}.")
-    for path in args.runs:
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"There is no training log at {path!r}.")
+    runs = {name: read_log(name) for name in args.runs}
     outputs = flags.outputs(args, out=args.out)
     import_extra("matplotlib.figure", "bilm plot")
-    import_tensorflow()
-    from bilm.training.log import read_log
-
-    figure = draw_curves({name: read_log(name) for name in args.runs})
+    figure = draw_curves(runs)
     with outputs.temporaries() as (temporary,):
         figure.savefig(temporary, dpi=150)
     print(args.out)

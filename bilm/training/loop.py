@@ -16,12 +16,12 @@ from bilm.files import checkpoints
 from bilm.files.download import without_secrets
 from bilm.files.locks import training_lock
 from bilm.files.reading import PathLike, require_path
+from bilm.files.run_log import RunLog
 from bilm.inference.scorer import Scorer
 from bilm.intervals import Interval, parse_duration
 from bilm.training import planning, saving
 from bilm.training.evaluation import evaluate
 from bilm.training.fine_tuning import load_pretrained, trained_amount
-from bilm.training.log import RunLog
 from bilm.training.replicas import find_replicas
 from bilm.training.run_state import RunSettings, RunState, TrainingRecord, read_run_state
 from bilm.training.saving import RunFiles

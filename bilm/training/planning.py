@@ -18,8 +18,8 @@ from bilm.core.errors import InputError
 from bilm.core.options import Options
 from bilm.files.checkpoints import holds_checkpoint, is_intact, list_checkpoints
 from bilm.files.reading import OPTIONS_FILE, PathLike, read_json_object
+from bilm.files.run_log import LOG_FILE
 from bilm.intervals import Interval
-from bilm.training.log import LOG_FILE
 from bilm.training.replicas import Worker
 from bilm.training.verdict import unknown_warning
 

@@ -21,9 +21,9 @@ from bilm.core.options import Options
 from bilm.data import IteratorState
 from bilm.files import checkpoints
 from bilm.files.reading import OPTIONS_FILE
+from bilm.files.run_log import RunLog
 from bilm.files.weights import named_states
 from bilm.files.writing import write_json
-from bilm.training.log import RunLog
 from bilm.training.run_state import (
     RUN_STATE,
     STATES_PREFIX,
