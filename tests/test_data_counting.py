@@ -20,7 +20,6 @@ import pytest
 import bilm
 from bilm.core.errors import InputError
 from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabulary
-from bilm.data.counting import cut, read_span
 
 # Separators of every length in UTF-8; splitting bytes does not recognise the last three.
 SEPARATORS = (" ", "\n", "\t", "\r\n", "  ", "\n\n", "\u00a0", "\u3000", "\u2028")
@@ -109,7 +108,7 @@ def test_the_result_is_exact_and_depends_on_the_text_alone(corpus, jobs, tmp_pat
 def test_processes_count_what_one_counts(corpus, jobs):
     pattern, counts = corpus
     stages = []
-    found = count_words(pattern, jobs=jobs, least_part=1000, progress=stages.append)
+    found = count_words(pattern, jobs=jobs, least_block=1000, progress=stages.append)
     assert found == counts
     assert stages[0].done == 0 and stages[-1].done == stages[-1].total
     done = [stage.done for stage in stages]
@@ -150,29 +149,11 @@ def test_special_tokens_in_the_text_are_no_words(tmp_path, caplog):
     assert "the text holds <S> 2 times" in caplog.text
 
 
-def test_spans_hold_the_text_once_and_no_word_is_cut(tmp_path):
-    paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.txt")]
-    texts = [random_text(5), "", "one" * 40 + "\n" + random_text(6, 20)]
-    for path, text in zip(paths, texts, strict=True):
-        path.write_bytes(text.encode("utf-8"))
-    for n_parts in (1, 2, 7, 50):
-        size = sum(path.stat().st_size for path in paths)
-        spans = cut([str(path) for path in paths], -(-size // n_parts))
-        assert n_parts <= len(spans) <= n_parts + 1
-        read = [text for span in spans for text, _ in read_span(span, block=11)]
-        assert "".join(read) == "".join(texts)
-        assert [w for text in read for w in text.split()] == "\n".join(texts).split()
-
-
 @pytest.mark.parametrize("opened", [open, gzip.open])
 def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, opened):
     path = tmp_path / ("text.txt" if opened is open else "text.txt.gz")
     with opened(path, "wb") as file:
         file.write("\ufeffone two\none two one\n".encode())
-    for part_bytes in (100, 9):
-        spans = cut([str(path)], part_bytes)
-        text = "".join(text for span in spans for text, _ in read_span(span))
-        assert text == "one two\none two one\n"
     assert count_words(path) == {"one": 3, "two": 2}
 
 
@@ -202,7 +183,7 @@ def test_bad_text_is_named_by_file_and_line(corpus, name, jobs, tmp_path):
         file.write(b"fine\n" * 499 + b"wrong \xe9t\xe9\n" + b"fine\n" * 500)
     message = rf"{name}, line 500: not UTF-8: byte 6 is 0xe9\."
     with pytest.raises(InputError, match=message):
-        count_words(corpus[0], jobs=jobs, least_part=1000)
+        count_words(corpus[0], jobs=jobs, least_block=1000)
     with pytest.raises(InputError, match=message):
         build_vocabulary(corpus[0], tmp_path / "vocab.txt", jobs=jobs)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
@@ -221,7 +202,7 @@ def test_a_killed_process_is_reported(tmp_path):
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     with pytest.raises(InputError, match="process was killed"):
-        count_words(path, jobs=2, least_part=1000)
+        count_words(path, jobs=2, least_block=1000)
     killer.join(10)
 
 
@@ -235,7 +216,7 @@ def test_an_error_in_the_caller_ends_the_processes(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        count_words(path, jobs=2, least_part=1000, progress=interrupted)
+        count_words(path, jobs=2, least_block=1000, progress=interrupted)
     assert multiprocessing.active_children() == []
 
 
@@ -252,7 +233,7 @@ def test_the_processes_end_with_the_one_that_started_them(tmp_path):
         "        print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "if __name__ == '__main__':\n"
-        "    count_words(sys.argv[1], jobs=2, least_part=1000, progress=show)\n",
+        "    count_words(sys.argv[1], jobs=2, least_block=1000, progress=show)\n",
         encoding="utf-8",
     )
     # The pipe of standard error is closed when the last process has ended.

@@ -54,7 +54,7 @@ def readers(name):
     yield "stream", lambda: list(read_text(io.BytesIO(Path(name).read_bytes()), name))
     yield "embed", lambda: [sentence.text for sentence in read_sentences(name, name)]
     yield "train", lambda: trained(name)
-    yield "vocab", lambda: sorted(count_words(name, least_part=7).elements())
+    yield "vocab", lambda: sorted(count_words(name, least_block=7).elements())
     yield "shard", lambda: sharded(name)
 
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.core.options import CharCNNOptions
 from bilm.data.encoding import BOS, EOS, UNK, is_cut
+from bilm.data.prefetch import windows
 from bilm.data.processes import map_in_order
 from bilm.data.untokenized import warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
-from bilm.files.reading import PLAIN, PathLike, find_all_files, open_text, read_text, size_of
+from bilm.files.reading import (
+    PLAIN,
+    PathLike,
+    Text,
+    find_all_files,
+    read_files,
+    read_text,
+    size_of,
+)
 from bilm.files.writing import Outputs, atomic_write
-from bilm.progress import ShowStage, Stage, quiet
+from bilm.progress import ShowStage, quiet
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +33,7 @@ _SPECIAL = (BOS, EOS, UNK)
 MAX_CHARACTERS = CharCNNOptions.max_characters_per_token
 """The default length of a word in bytes, including its begin and end marks."""
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
-_MOST_BYTES = 1 << 24  # per text range
+_MOST_CHARACTERS = 1 << 24  # that a process counts at once
 
 
 def count_words(
@@ -32,7 +41,7 @@ def count_words(
     *,
     jobs: int = 1,
     progress: ShowStage = quiet,
-    least_part: int = 1 << 22,
+    least_block: int = 1 << 20,
 ) -> Counter[str]:
     """The number of occurrences of each word in text files.
 
@@ -43,7 +52,7 @@ def count_words(
         jobs: number of processes. They are spawned, so with more than one, a program must run its
             main code under `if __name__ == "__main__":`.
         progress: called regularly with a `Stage` of the bytes read.
-        least_part: minimum size of a text range, in bytes.
+        least_block: minimum number of characters that a process counts at once.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
@@ -52,19 +61,33 @@ def count_words(
     """
     files = find_all_files(patterns)
     total = size_of(files)
-    spans = cut(files, max(least_part, min(total // (8 * jobs), _MOST_BYTES)))
-    spans.sort(key=lambda span: span.start - span.stop)  # large ranges first, to balance the load
-    jobs = min(jobs, len(spans))
-
-    def show(n_read: int) -> None:
-        progress(Stage("counting", n_read, total))
-
-    show(0)
-    counts = _count(spans, show) if jobs < 2 else _count_in_processes(spans, jobs, show)
-    show(total)
+    size = max(least_block, min(total // (8 * jobs), _MOST_CHARACTERS))
+    counts: Counter[str] = Counter()
+    if total > size and jobs > 1:
+        blocks = (
+            "".join(group)
+            for _, lines in read_files(files, "counting", progress, _blocks)
+            for group, _ in windows(lines, len, size)
+        )
+        with contextlib.closing(map_in_order(jobs, _count, blocks)) as results:
+            for block_counts in results:
+                counts.update(block_counts)
+    else:
+        for _, lines in read_files(files, "counting", progress, _blocks):
+            for block in lines:
+                counts.update(block.split())
     if not counts:
         raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
     return counts
+
+
+def _blocks(text: Text) -> Iterable[str]:
+    """Blocks of lines: of plain text as they are in the file."""
+    return text.blocks() if text.kind == PLAIN else (f"{line}\n" for line in text.sentences())
+
+
+def _count(block: str) -> Counter[str]:
+    return Counter(block.split())
 
 
 def write_vocabulary(
@@ -181,73 +204,3 @@ def build_vocabulary(
     return VocabularyReport(
         counts.total(), len(counts), len(words), n_covered, len(cut_counts), sum(cut_counts)
     )
-
-
-def _count(
-    spans: Iterable[Span], show: Callable[[int], object] = lambda n_read: None
-) -> Counter[str]:
-    """Count the words of text ranges; `show` is called with the bytes read so far."""
-    counts: Counter[str] = Counter()
-    n_before = 0
-    for span in spans:
-        for text, n_read in read_span(span):
-            counts.update(text.split())
-            show(n_before + n_read)
-        n_before += span.stop - span.start
-    return counts
-
-
-def _count_in_processes(
-    spans: Sequence[Span], jobs: int, show: Callable[[int], object]
-) -> Counter[str]:
-    """`_count` in several processes, one text range at a time."""
-    counts: Counter[str] = Counter()
-    n_read = 0
-    for span, span_counts in zip(spans, map_in_order(jobs, _count_span, spans), strict=True):
-        counts.update(span_counts)
-        n_read += span.stop - span.start
-        show(n_read)
-    return counts
-
-
-def _count_span(span: Span) -> Counter[str]:
-    return _count([span])
-
-
-# Text ranges, which processes read independently
-
-
-class Span(NamedTuple):
-    """The lines that begin in the bytes `start` to `stop` of a file on the disk; of a compressed
-    file, all lines."""
-
-    path: str
-    start: int
-    stop: int
-
-
-def cut(files: Sequence[str], span_bytes: int) -> list[Span]:
-    """Divide files into ranges of about `span_bytes`, without reading them; only plain,
-    uncompressed text is divided."""
-    spans = []
-    for path in files:
-        size = os.path.getsize(path)
-        with open_text(path) as text:
-            divisible = text.kind == PLAIN and not text.is_compressed
-        step = span_bytes if divisible else max(1, size)
-        spans += [Span(path, start, min(start + step, size)) for start in range(0, size, step)]
-    return spans
-
-
-def read_span(span: Span, block: int = 1 << 20) -> Iterator[tuple[str, int]]:
-    """Blocks of sentences, each with the number of bytes read from the disk so far."""
-    blocks: Iterable[str]
-    with open_text(span.path) as text:
-        if text.kind != PLAIN:
-            blocks = (f"{sentence}\n" for sentence in text.sentences())
-        elif text.is_compressed:
-            blocks = text.blocks()
-        else:
-            blocks = text.span(span.start, span.stop, block)
-        for content in blocks:
-            yield content, min(text.bytes_read(), span.stop) - span.start

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
@@ -28,44 +27,31 @@ def n_processors() -> int:
     return os.cpu_count() or 1
 
 
-@contextlib.contextmanager
-def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
-    """A pool of `jobs` processes for the block; None for one job, which needs no process.
+def map_in_order(
+    jobs: int, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Generator[Result, None, None]:
+    """`map(function, items)` by several processes, in order and in bounded memory.
 
     The processes are spawned: a fork of a process with threads, such as TensorFlow's, may hang.
-    They end at Ctrl-C and when this process is killed.
+    They end at Ctrl-C, when the generator is closed, and when this process is killed. One job needs
+    no process.
 
     Raises:
         InputError: a process was killed.
     """
     if jobs < 2:
-        yield None
+        yield from map(function, items)
         return
     context = multiprocessing.get_context("spawn")
     pool = _Pool(jobs, context, initializer=_end_with_the_caller)
     try:
-        yield pool
+        yield from compute_ahead(function, items, _AHEAD * jobs, pool)
     except BrokenProcessPool:
         raise InputError(
             "A process was killed, maybe for lack of memory: fewer jobs need less."
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def map_in_order(
-    jobs: int, function: Callable[[Item], Result], items: Iterable[Item]
-) -> Generator[Result, None, None]:
-    """`map(function, items)` by several processes, in order and in bounded memory.
-
-    Raises:
-        InputError: a process was killed.
-    """
-    with process_pool(jobs) as pool:
-        if pool is None:
-            yield from map(function, items)
-        else:
-            yield from compute_ahead(function, items, _AHEAD * jobs, pool)
 
 
 class _Pool(ProcessPoolExecutor):

@@ -7,7 +7,6 @@ random numbers come from `random.Random(...).random`, which is documented never 
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import itertools
 import os
@@ -126,31 +125,24 @@ def shard_corpus(
     records = [] if tokenizer is None else [TOKENIZER_FILE]
     paths = [os.path.join(out_dir, name) for name in names + records]
     outputs = Outputs(paths, inputs={"patterns": files}, folders=[out_dir])
-    with contextlib.ExitStack() as stack:
-        temporaries = stack.enter_context(outputs.temporaries())
-        folder = stack.enter_context(
-            tempfile.TemporaryDirectory(
-                dir=os.path.dirname(temporaries[0]), prefix=".buckets-", ignore_cleanup_errors=True
-            )
-        )
+    with (
+        outputs.temporaries() as temporaries,
+        tempfile.TemporaryDirectory(
+            dir=os.path.dirname(temporaries[0]), prefix=".buckets-", ignore_cleanup_errors=True
+        ) as folder,
+    ):
         parts, remaining = [], iter(temporaries)
         for name, n_in_part, n_files in sizes:
+            paths = list(itertools.islice(remaining, n_files))
             needed = -(-(n_bytes * n_in_part // n_sentences // n_files) // bucket_bytes)
             n_buckets = max(1, min(needed, n_in_part // n_files))  # no bucket is empty
-            buckets = {
-                path: [os.path.join(folder, f"{name}-{number}.{k}") for k in range(n_buckets)]
-                for number, path in enumerate(itertools.islice(remaining, n_files))
-            }
+            buckets = _buckets(os.path.join(folder, name), paths, n_buckets)
             parts.append(_PartWriter(n_in_part, buckets, f"{seed} {name}" if shuffle else None))
         _scatter(_read_lines(files, "scattering", progress), parts, seed)
-        done, total = 0, sum(size_of(part.buckets) for part in parts)
-        for n_written in itertools.chain.from_iterable(part.write() for part in parts):
-            done += n_written
-            progress(Stage("writing", done, total))
+        _assemble(parts, progress)
         if tokenizer is not None:
             sizes_on_disk = map(os.path.getsize, temporaries)
             write_record(temporaries[-1], tokenizer, dict(zip(names, sizes_on_disk, strict=False)))
-        _require_no_shards(out_dir, names)
     texts = [
         ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_in_part)
         for name, n_in_part, n_files in sizes
@@ -245,6 +237,22 @@ def _scatter(lines: Iterable[str], parts: Sequence[_PartWriter], seed: int) -> N
                 file.writelines(new_sentences)
     if n_remaining:
         raise changed
+
+
+def _buckets(prefix: str, files: Sequence[str], n_buckets: int) -> dict[str, list[str]]:
+    """The names of each file's buckets."""
+    return {
+        path: [f"{prefix}-{number}.{k}" for k in range(n_buckets)]
+        for number, path in enumerate(files)
+    }
+
+
+def _assemble(parts: Sequence[_PartWriter], progress: ShowStage) -> None:
+    """Write the files of all parts from their buckets."""
+    done, total = 0, sum(size_of(part.buckets) for part in parts)
+    for n_written in itertools.chain.from_iterable(part.write() for part in parts):
+        done += n_written
+        progress(Stage("writing", done, total))
 
 
 class _PartWriter(NamedTuple):

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from bilm.core.errors import InputError, shown
-from bilm.files.contents import substitute_for_a_file
 from bilm.files.file_choice import HDF5
 from bilm.files.locks import locked
-from bilm.files.reading import parse_json
+from bilm.files.reading import parse_json, substitute_for_a_file
 from bilm.files.writing import flush_to_disk, named_in_errors
 from bilm.progress import ProgressDisplay
 

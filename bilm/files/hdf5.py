@@ -16,8 +16,7 @@ import h5py
 import numpy as np
 
 from bilm.core.errors import InputError
-from bilm.files.contents import substitute_for_a_file
-from bilm.files.reading import PathLike, require_file
+from bilm.files.reading import PathLike, require_file, substitute_for_a_file
 from bilm.files.writing import atomic_write
 
 

@@ -19,7 +19,6 @@ import h5py
 
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
-from bilm.files.contents import substitute_for_a_file
 from bilm.files.file_choice import (
     HDF5,
     VOCABULARIES,
@@ -32,7 +31,7 @@ from bilm.files.file_choice import (
     softmax_names,
 )
 from bilm.files.named_models import local_source, require_known
-from bilm.files.reading import OPTIONS_FILE, PathLike, require_file
+from bilm.files.reading import OPTIONS_FILE, PathLike, require_file, substitute_for_a_file
 from bilm.files.zip_files import extracted
 
 OptionsSource = PathLike | Mapping[str, Any] | Options

@@ -182,7 +182,6 @@ class Text:
 
     Attributes:
         kind: PLAIN, FASTA or CONLLU.
-        is_compressed: the stream is decompressed.
 
     Raises:
         InputError: the data is damaged or not UTF-8, or has a NUL byte or a line of more than
@@ -194,11 +193,10 @@ class Text:
     ) -> None:
         self.name = os.fspath(name)
         self._stream = stream
-        self._data = decompressed(stream)
         self._digest = digest
-        self.is_compressed = self._data is not stream
+        data = decompressed(stream)
         # `read1` returns the bytes of a pipe that have arrived.
-        self._blocks = self._decode(getattr(self._data, "read1", self._data.read))
+        self._blocks = self._decode(getattr(data, "read1", data.read))
         self._first = next(self._blocks, "")
         while (kind := _kind(self._first)) is None and (more := next(self._blocks, "")):
             self._first += more
@@ -245,23 +243,8 @@ class Text:
                 "read as several tokens"
             )
 
-    def span(self, start: int, stop: int, size: int = 1 << 20) -> Iterator[str]:
-        """The lines of plain uncompressed text that begin in the bytes `start` to `stop` of the
-        file, as `blocks` of about `size` bytes."""
-        self._data.seek(max(0, start - 1))
-        if start:
-            self._data.readline(LONGEST_LINE)  # the rest of a line that begins before the span
-
-        def read(_: int) -> bytes:
-            n_remaining = stop - self._data.tell()
-            data = self._data.read(min(size, n_remaining)) if n_remaining > 0 else b""
-            more = bool(data) and not data.endswith(b"\n")
-            return data + self._data.readline(LONGEST_LINE + 2) if more else data
-
-        return self._decode(read, self._data.tell() if start else 0)
-
-    def _decode(self, read: Callable[[int], bytes], start: int = 0) -> Iterator[str]:
-        """Blocks of complete lines from the data that `read` returns; it begins at byte `start`."""
+    def _decode(self, read: Callable[[int], bytes]) -> Iterator[str]:
+        """Blocks of complete lines from the data that `read` returns."""
         n_lines, rest, data = 0, b"", b"?"
         while data:
             try:
@@ -273,49 +256,50 @@ class Text:
             if self._digest is not None:
                 self._digest.update(data)
             content = rest + data
-            if len(content) > LONGEST_LINE:
-                line, _, _ = content[: LONGEST_LINE + 2].partition(b"\n")
-                if len(line.rstrip(b"\r")) > LONGEST_LINE:
-                    raise self._error(
-                        f"a line must have at most {LONGEST_LINE:,} bytes. Write one sentence per "
-                        "line",
-                        n_lines,
-                        start,
-                    )
+            self._require_short_line(content, n_lines)
             end = content.rfind(b"\n") + 1 if data else len(content)
             block, rest = content[:end], content[end:]
-            is_first = n_lines == start == 0
-            if is_first:
+            if n_lines == 0:
                 block = block.removeprefix(codecs.BOM_UTF8)
-            wrong, problem = -1, ""
-            try:
-                text = block.decode("utf-8")
-            except UnicodeDecodeError as error:
-                wrong, problem = error.start, "not UTF-8"
-            nul = block.find(b"\0", 0, wrong if problem else None)
-            if nul >= 0:
-                wrong, problem = nul, "not text"
-            if problem:
-                line_start = block.rfind(b"\n", 0, wrong) + 1
-                text = block[:line_start].decode("utf-8")
+            text, wrong, problem = _text_of(block)
             if text:
                 yield text
-            n_lines += text.count("\n")
             if problem:
-                description = _not_text(content[:_HEAD]) if is_first else None
+                description = _not_text(content[:_HEAD]) if n_lines == 0 else None
                 if description:
                     raise InputError(f"{self.name}: must be UTF-8 text, got {description}.")
-                where = f"byte {wrong - line_start} is 0x{block[wrong]:02x}"
-                cure = ". Convert the text: iconv -f ENCODING -t UTF-8" if nul < 0 else ""
-                raise self._error(f"{problem}: {where}{cure}", n_lines, start)
+                line = n_lines + text.count("\n") + 1
+                number = wrong - (block.rfind(b"\n", 0, wrong) + 1)
+                where = f"byte {number} is 0x{block[wrong]:02x}"
+                raise InputError(f"{self.name}, line {line}: {problem.format(where)}.")
+            n_lines += text.count("\n")
 
-    def _error(self, problem: str, n_lines: int, start: int) -> InputError:
-        """The error for the line after the first `n_lines` lines from byte `start`."""
-        if start:
-            self._data.seek(0)
-            blocks = (min(_BLOCK, start - byte) for byte in range(0, start, _BLOCK))
-            n_lines += sum(self._data.read(n_bytes).count(b"\n") for n_bytes in blocks)
-        return InputError(f"{self.name}, line {n_lines + 1}: {problem}.")
+    def _require_short_line(self, content: bytes, n_lines: int) -> None:
+        """Require a first line of at most LONGEST_LINE bytes, after `n_lines` lines."""
+        if len(content) > LONGEST_LINE:
+            line, _, _ = content[: LONGEST_LINE + 2].partition(b"\n")
+            if len(line.rstrip(b"\r")) > LONGEST_LINE:
+                raise InputError(
+                    f"{self.name}, line {n_lines + 1}: a line must have at most {LONGEST_LINE:,} "
+                    "bytes. Write one sentence per line."
+                )
+
+
+def _text_of(block: bytes) -> tuple[str, int, str]:
+    """The text of a block, or of its lines before the first byte that is not text; the index of
+    that byte, and the problem ("" without one)."""
+    wrong, problem = -1, ""
+    try:
+        text = block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        wrong = error.start
+        problem = "not UTF-8: {}. Convert the text: iconv -f ENCODING -t UTF-8"
+    nul = block.find(b"\0", 0, wrong if problem else None)
+    if nul >= 0:
+        wrong, problem = nul, "not text: {}"
+    if problem:
+        text = block[: block.rfind(b"\n", 0, wrong) + 1].decode("utf-8")
+    return text, wrong, problem
 
 
 def _kind(text: str) -> str | None:
@@ -334,16 +318,24 @@ def _not_text(head: bytes) -> str | None:
     return next(names, None)
 
 
+def substitute_for_a_file(path: PathLike) -> str | None:
+    """The content of a file without data: nothing, a Git LFS pointer or a web page; None: data."""
+    with open(path, "rb") as file:
+        start = file.read(256).lstrip().lower()
+    if not start:
+        return "an empty file"
+    if start.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer instead of the file, which `git lfs pull` gets"
+    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<error")):
+        return "a web page (HTML or XML)"
+    return None
+
+
 def decompressed(stream: IO[bytes]) -> Any:
     """A stream of the decompressed data if it begins like gzip, xz or bzip2 data; otherwise the
     stream itself."""
     head = _first_bytes(stream)
     return next((reader(stream) for magic, reader in _COMPRESSION if magic.match(head)), stream)
-
-
-def begins_like_fasta(stream: IO[bytes]) -> bool:
-    """Whether an uncompressed stream begins with ">"; nothing is consumed."""
-    return _first_bytes(stream).removeprefix(codecs.BOM_UTF8).startswith(b">")
 
 
 def _first_bytes(stream: IO[bytes]) -> bytes:
@@ -359,10 +351,15 @@ def _first_bytes(stream: IO[bytes]) -> bytes:
 
 @contextlib.contextmanager
 def open_text(
-    source: TextSource, name: PathLike | None = None, digest: hashlib.blake2b | None = None
+    source: TextSource | Text,
+    name: PathLike | None = None,
+    digest: hashlib.blake2b | None = None,
 ) -> Iterator[Text]:
     """Open a text within the block: a file, or a binary stream that is called `name` in messages;
-    see `Text`."""
+    see `Text`. A `Text` is passed through."""
+    if isinstance(source, Text):
+        yield source
+        return
     if not isinstance(source, str | os.PathLike):
         yield Text(source, name or "the stream", digest)
         return

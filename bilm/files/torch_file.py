@@ -25,8 +25,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bilm.core.errors import InputError, shown
-from bilm.files.contents import substitute_for_a_file
-from bilm.files.reading import PathLike, require_file
+from bilm.files.reading import PathLike, require_file, substitute_for_a_file
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
