@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import re
 import sys
@@ -98,8 +101,6 @@ def test_npz(place):
 
 
 def test_compressed_text_and_json_lines(place):
-    import gzip
-
     with gzip.open("text.gz", "wt", encoding="utf-8") as file:
         file.write("bird\na dog\n")
     assert main(["embed", "text.gz", "out.jsonl", "--model", "elmo", "--layer", "2"]) == 0
@@ -141,6 +142,14 @@ def test_npz_to_a_pipe(place, monkeypatch):
     assert found["1"].dtype == np.float16
     for key, wanted in (("0", place.expected[5]), ("1", place.expected[2])):
         np.testing.assert_allclose(found[key], wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, bz2.compress])
+def test_fasta_from_a_pipe(place, monkeypatch, compress):
+    out = standard(monkeypatch, compress(b">P1\nMKV\n>P2\nMW\n"))
+    assert main(["embed", "-", "-", "--model", "elmo"]) == 0
+    lines = [json.loads(line) for line in out.getvalue().decode().splitlines()]
+    assert [(line["key"], line["tokens"]) for line in lines] == [("P1", [*"MKV"]), ("P2", [*"MW"])]
 
 
 # Errors
@@ -197,8 +206,6 @@ def test_keys_that_a_format_cannot_hold(kind, taken, refused):
 
 
 def test_endings_in_upper_case_and_compressed(place):
-    import gzip
-
     embed(out="o.NPZ")
     assert sorted(np.load("o.NPZ"))[:2] == ["0", "1"]
     embed(out="o.JSONL.gz")

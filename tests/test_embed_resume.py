@@ -14,8 +14,8 @@ from bilm import ELMo
 from bilm.cli import main
 from bilm.data.sentences import Sentence
 from bilm.vectors.arrow import write_parquet
-from bilm.vectors.job_pieces import JobPieces
-from bilm.vectors.vector_files import HDF5Vectors, write_jsonl, write_npz
+from bilm.vectors.saved_vectors import SavedVectors
+from bilm.vectors.vector_files import write_jsonl, write_npz
 from tests.command_line import input_error
 from tests.compare import close
 from tests.embedded_text import LINES, embed, read, write_lines
@@ -41,16 +41,15 @@ def test_shards_share_the_lines(place):
 
 def crash_after(monkeypatch, n, *flags, out="out.hdf5"):
     """Crash once `n` sentences are saved."""
-    store = HDF5Vectors if out == "out.hdf5" else JobPieces
-    add = store.add
+    add = SavedVectors.add
 
-    def add_until(pieces, *arguments):
-        if pieces.n_sentences == n:
+    def add_until(saved, *arguments):
+        if saved.n_sentences == n:
             raise SystemError("crash")
-        add(pieces, *arguments)
+        add(saved, *arguments)
 
     with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(store, "add", add_until)
+        patch.setattr(SavedVectors, "add", add_until)
         embed("--all", *flags, out=out)
     assert not os.path.exists(out)
 
@@ -59,12 +58,11 @@ def crash_after(monkeypatch, n, *flags, out="out.hdf5"):
 def test_resume_after_a_crash(place, monkeypatch, capsys, ending):
     out = f"out.{ending}"
     crash_after(monkeypatch, 3, out=out)
-    (folder,) = Path(f"{out}.partial").glob("pieces-*")
-    (folder / ".000001.hdf5.12345678.tmp").write_bytes(b"half a piece")
+    folder = Path(f"{out}.partial")
+    (folder / ".12345678.tmp.journal").write_bytes(b"half a journal")
     # A value that is never computed shows that the vectors are reused.
-    name, key = (".vectors.hdf5", "0") if ending == "hdf5" else ("000000.hdf5", "vectors")
-    with h5py.File(folder / name, "r+") as file:
-        file[key][0, 0, 0] = 7
+    with h5py.File(folder / "vectors.hdf5", "r+") as file:
+        file["0" if ending == "hdf5" else "vectors/0"][0, 0, 0] = 7
     embed("--all", "--resume", out=out)
     assert "3 sentences are taken over from the interrupted job" in capsys.readouterr().err
     arrays = read()[0] if ending == "hdf5" else dict(np.load(out))
@@ -73,15 +71,6 @@ def test_resume_after_a_crash(place, monkeypatch, capsys, ending):
     for key, layers in enumerate(place.expected):
         np.testing.assert_allclose(arrays[str(key)], layers, atol=1e-6)
     assert not os.path.exists(f"{out}.partial")
-
-
-def test_hdf5_with_a_number_that_is_not_finite(place, monkeypatch, capsys):
-    crash_after(monkeypatch, 3)
-    (path,) = PARTIAL.glob("pieces-*/.vectors.hdf5")
-    with h5py.File(path, "r+") as file:
-        file["2"][0, 1, 0] = np.nan
-    resume = ["embed", "text.txt", "out.hdf5", "--model=elmo", "--all", "--resume"]
-    assert "vectors of 2 must be finite" in input_error(resume, capsys)
 
 
 @pytest.mark.parametrize("out", ["out.hdf5", "o.npz", "o.jsonl.gz", "o.parquet"])
@@ -104,6 +93,14 @@ def test_resume_knows_its_own_result(place, capsys, out):
     Path(out).write_text("mine\n", encoding="utf-8")
     assert "not a complete file of vectors" in input_error(resume, capsys)
     assert not list(Path().glob("*.partial"))
+
+
+@pytest.mark.parametrize("out", ["out.hdf5", "o.npz", "o.jsonl", "o.jsonl.gz"])
+def test_resume_knows_the_result_of_an_empty_text(place, capsys, out):
+    write_lines([])
+    resume = ["embed", "text.txt", out, "--model=elmo", "--resume"]
+    assert main(resume) == main(resume) == 0
+    assert f"{out} is complete already" in capsys.readouterr().err
 
 
 def test_resume_with_another_text_or_other_vectors(place, monkeypatch, capsys):
@@ -148,7 +145,7 @@ def test_resume_after_kill_9(tmp_path):
                str(folder), "--resume", "--all"]  # fmt: skip
     partial = tmp_path / "out.hdf5.partial"
     process = start_bilm(command)
-    journal = wait_for(lambda: list(partial.glob("pieces-*/journal")), process)
+    journal = wait_for(lambda: list(partial.glob("journal")), process)
     wait_for(lambda: b'"n_sentences": 0,' not in journal[0].read_bytes(), process)
     process.kill()
     process.communicate()
@@ -178,23 +175,23 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
     expected = model.encode(texts, layers)
     model.corpus.window_tokens, model.corpus.chunk_tokens = 20, 8
     shape = [3, None, 16] if layers == "all" else [None, 16]
-    (tmp_path / "p").mkdir()
     kept = []
-    with JobPieces(str(tmp_path / "p"), shape, dtype, memory_bytes=1000) as pieces:
+
+    def save(folder, **settings):
+        folder.mkdir()
+        saved = SavedVectors(str(folder), dtype, **settings)
         for number, vectors in model.encode_iter(
-            enumerate(texts), layers, with_ids=True, new_array=pieces.new_array
+            enumerate(texts), layers, with_ids=True, new_array=saved.new_array
         ):
             kept.append(not isinstance(vectors, np.ndarray))
-            pieces.add(Sentence(number, texts[number]), vectors)
-        pieces.save()
+            saved.add(Sentence(number, texts[number]), vectors)
+        saved.save()
+        return saved
+
+    with save(tmp_path / "h", becomes_result=True) as saved:
+        saved.complete(str(tmp_path / "o.hdf5"), "{}")
     assert kept == [False, False, True, False]
-    assert [isinstance(e.vectors, h5py.Dataset) for e in pieces] == kept
-    with HDF5Vectors(str(tmp_path), dtype) as store:
-        for number, vectors in model.encode_iter(
-            enumerate(texts), layers, with_ids=True, new_array=store.new_array
-        ):
-            store.add(Sentence(number, texts[number]), vectors)
-        store.complete(str(tmp_path / "o.hdf5"), "{}")
+    pieces = save(tmp_path / "p", becomes_result=False)
     with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
         write_npz(npz, pieces, with_index=False)
         write_jsonl(lines, pieces)
@@ -216,13 +213,3 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
         np.testing.assert_allclose(
             np.reshape(row, wanted.shape), wanted, atol=1e-6 if "32" in dtype else 5e-3
         )
-
-
-def test_an_error_within_a_long_sentence_leaves_no_piece(tmp_path):
-    with pytest.raises(SystemError), JobPieces(str(tmp_path), (None, 2), "float32") as pieces:
-        pieces.add(Sentence(0, "a"), np.zeros((1, 2), np.float32))
-        array = pieces.new_array((100, 2))
-        array[..., 10:20, :] = np.ones((10, 2), np.float32)
-        raise SystemError
-    assert os.listdir(tmp_path) == ["000000.hdf5"]
-    assert JobPieces(str(tmp_path), (None, 2), "float32").n_sentences == 1

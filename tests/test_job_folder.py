@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
 from bilm import InputError
 from bilm.data.sentences import Sentence
-from bilm.files.writing import atomic_write
-from bilm.vectors.job_folder import JobFolder, check_output
-from bilm.vectors.job_pieces import JobPieces
+from bilm.vectors.job_folder import JobFolder, check_output, remove_job
+from bilm.vectors.saved_vectors import SavedVectors
 
 SETTINGS = {"model": "abc", "layers": "top", "files": {"a.txt": "3 lines"}}
 
@@ -29,23 +26,19 @@ def partial(tmp_path):
     return tmp_path / "out.partial"
 
 
-def write_piece(folder, name="a", content="x"):
-    with atomic_write(os.path.join(folder.pieces_folder, name)) as path:
-        Path(path).write_text(content, encoding="utf-8")
-
-
-def is_complete(out):
-    return check_output(out, resume=True, force=False)
-
-
-def names(folder):
-    return sorted(os.listdir(folder.pieces_folder))
+def save(folder, *texts):
+    """Save sentences with vectors of zeros; returns the number of all saved ones."""
+    with SavedVectors(folder.path, "float32", becomes_result=False) as saved:
+        for text in texts:
+            vectors = np.zeros((len(text.split()), 2), np.float32)
+            saved.add(Sentence(saved.n_sentences, text), vectors)
+        return saved.n_sentences
 
 
 def interrupt(out, settings=SETTINGS, **choices):
-    """Run a job that crashes after one piece."""
+    """Run a job that crashes after one sentence."""
     with pytest.raises(SystemError), JobFolder(out, settings, **choices) as folder:
-        write_piece(folder)
+        save(folder, "a b")
         raise SystemError
 
 
@@ -63,120 +56,70 @@ def finish(folder):
         Path(temporary).write_text("result", encoding="utf-8")
 
 
-def test_pieces_stay_until_out_has_its_name(out, partial):
+def test_vectors_stay_until_out_has_its_name(out, partial):
     interrupt(out)
     assert "out.partial was left by an interrupted" in error_of(JobFolder, out, SETTINGS)
     with JobFolder(out, SETTINGS, resume=True) as folder:
-        assert names(folder) == ["a"] and not folder.is_over
-        write_piece(folder, "b")
-        assert names(folder) == ["a", "b"]
+        assert save(folder, "c") == 2
         with folder.result() as temporary:
             Path(temporary).touch()
             assert partial.exists() and not out.exists()
-    assert not partial.exists() and is_complete(out)
-
-
-def test_pieces_become_a_folder(out, partial):
-    interrupt(out)
-    with JobFolder(out, SETTINGS, resume=True) as folder:
-        folder.rename_pieces()
-    assert os.listdir(out) == ["a"] and not partial.exists()
-    interrupt(out, force=True)
-    assert os.listdir(out) == ["a"]  # kept until the new result is complete
-    with JobFolder(out, SETTINGS, resume=True) as folder:  # the job remembers `force`
-        write_piece(folder, "b")
-        folder.rename_pieces()
-    assert sorted(os.listdir(out)) == ["a", "b"] and not partial.exists()
-
-
-def test_a_job_that_was_killed_when_its_result_was_in_place(out, partial, monkeypatch):
-    def killed(*_, **__):
-        raise SystemError
-
-    interrupt(out)
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(SystemError),
-        JobFolder(out, SETTINGS, resume=True) as folder,
-    ):
-        patch.setattr(shutil, "rmtree", killed)
-        finish(folder)
-    assert out.exists() and partial.exists() and not is_complete(out)
-    os.rename(out, out.with_name("moved"))
-    with JobFolder(out, SETTINGS, resume=True) as folder:
-        assert not folder.is_over  # the result was moved, so it is not finished
-        write_piece(folder)
-    out.write_text("mine", encoding="utf-8")  # nor is it the result
-    assert "out exists and would be overwritten" in error_of(JobFolder, out, SETTINGS, resume=True)
-    os.replace(out, out.with_name("mine"))
-    os.rename(out.with_name("moved"), out)
-    with JobFolder(out, SETTINGS, resume=True) as folder:
-        assert folder.is_over
     assert out.exists() and not partial.exists()
 
 
-def test_with_force_only_the_file_that_was_there_is_replaced(out, partial):
+def test_force_discards_the_vectors_and_replaces_out(out, partial):
+    interrupt(out)
     out.write_text("old", encoding="utf-8")
-    interrupt(out, force=True)
-    out.write_text("mine, put there later", encoding="utf-8")
-    assert "out exists and would be overwritten" in error_of(JobFolder, out, SETTINGS, resume=True)
-    out.unlink()
-    with JobFolder(out, SETTINGS, resume=True) as folder:
+    with JobFolder(out, SETTINGS, force=True) as folder:
+        assert save(folder) == 0
+        assert out.read_text(encoding="utf-8") == "old"
         finish(folder)
     assert out.read_text(encoding="utf-8") == "result" and not partial.exists()
 
 
-def test_a_job_without_a_piece_leaves_nothing(out, partial):
+def test_a_job_without_vectors_leaves_nothing(out, partial):
     with pytest.raises(SystemError), JobFolder(out, SETTINGS):
         raise SystemError
     assert not partial.exists()
 
 
-def test_what_was_left_at_the_very_end_is_removed(out, partial):
-    out.touch()
-    for names in (["lock"], []):
-        partial.mkdir()
-        for name in names:
-            (partial / name).touch()
-        assert is_complete(out) and not partial.exists()
+@pytest.mark.parametrize("names", [["job.json", "lock", "journal"], ["lock"], []])
+def test_what_was_left_at_the_very_end_is_removed(out, partial, names):
+    interrupt(out)
+    for path in partial.iterdir():
+        if path.name not in names:
+            path.unlink()
+    remove_job(out)
+    remove_job(out)
+    assert not partial.exists()
 
 
 def test_another_job(out):
     interrupt(out)
-    other = {"model": "xyz", "layers": 0, "files": {"a.txt": "4 lines", "b.txt": "1 lines"}}
+    other = {"model": "xyz", "layers": 0, "files": {"a.txt": "4 lines"}}
     assert (
         "out.partial holds vectors of another job: files.a.txt is '3 lines' there, '4 lines' now; "
-        "files.b.txt is None there, '1 lines' now; layers is 'top' there, 0 now; model is 'abc' "
-        "there, 'xyz' now."
+        "layers is 'top' there, 0 now; model is 'abc' there, 'xyz' now."
     ) in error_of(JobFolder, out, other, resume=True)
-    fewer, more = {**SETTINGS, "files": {}}, {**SETTINGS, "files": {"a.txt": "3 lines", "c": "0"}}
-    assert "a.txt is '3 lines' there, None now." in error_of(JobFolder, out, fewer, resume=True)
-    assert "c is None there, '0' now." in error_of(JobFolder, out, more, resume=True)
     with JobFolder(out, other, force=True) as folder:
-        assert names(folder) == []
-
-
-def test_a_worker_left_over_from_another_job_writes_nowhere(out):
-    interrupt(out)
-    with JobFolder(out, SETTINGS, resume=True) as folder:
-        old = folder.pieces_folder
-    with JobFolder(out, {**SETTINGS, "layers": 1}, force=True) as folder:
-        assert folder.pieces_folder != old and not os.path.exists(old)
-        with pytest.raises(FileNotFoundError), atomic_write(os.path.join(old, "b")):
-            pass
+        assert save(folder) == 0
 
 
 def test_out_that_appears_is_not_overwritten(out, partial):
     interrupt(out)
-    out.write_text("mine", encoding="utf-8")
-    message = "out exists and would be overwritten; finished vectors stay in "
-    assert message in error_of(JobFolder, out, SETTINGS, resume=True)
-    out.unlink()
     with JobFolder(out, SETTINGS, resume=True) as folder:
         out.write_text("mine", encoding="utf-8")
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=r"out exists .* vectors stay in .*out\.partial"):
             finish(folder)
-    assert out.read_text(encoding="utf-8") == "mine"
+    assert out.read_text(encoding="utf-8") == "mine" and partial.exists()
+
+
+def test_names_are_checked_before_the_work(out):
+    out.touch()
+    assert "out' would be overwritten: --force allows it." in error_of(
+        check_output, out, resume=False, force=False
+    )
+    check_output(out, resume=False, force=True)
 
 
 # Other processes
@@ -185,12 +128,12 @@ def test_out_that_appears_is_not_overwritten(out, partial):
 def test_two_jobs_do_not_write_the_same(out):
     pytest.importorskip("fcntl")
     with JobFolder(out, SETTINGS) as folder:
-        write_piece(folder)
+        save(folder, "a")
         for choice in ({"resume": True}, {"force": True}):
             assert "is writing there; wait until it ends" in error_of(
                 JobFolder, out, SETTINGS, **choice
             )
-        assert names(folder) == ["a"]
+        assert save(folder, "b") == 2
 
 
 # Files of others
@@ -199,6 +142,14 @@ def test_two_jobs_do_not_write_the_same(out):
 FOREIGN = {
     "the user's folder": lambda partial: (partial.mkdir(), (partial / "my.txt").write_text("mine")),
     "another record": lambda partial: (partial.mkdir(), (partial / "job.json").write_text("{}")),
+    "a damaged record": lambda partial: (
+        partial.mkdir(),
+        (partial / "job.json").write_text('{"program": "bilm embed", "format": 3, "settings": 1}'),
+    ),
+    "a record that is a list": lambda partial: (
+        partial.mkdir(),
+        (partial / "job.json").write_text("[]"),
+    ),
     "a file": lambda partial: partial.write_text("mine"),
     "a link to a folder": lambda partial: (
         (partial.parent / "mine").mkdir(),
@@ -232,9 +183,7 @@ def test_a_file_of_the_user_stays(out, partial):
     assert os.listdir(partial) == ["notes.txt"]
 
 
-# Pieces of sentences
-
-SHAPE = (None, 2)
+# Vectors
 
 
 def vectors_of(n, start=0):
@@ -244,47 +193,29 @@ def vectors_of(n, start=0):
 ODD = ["a b c", "", "tab\tand\0zero", "x\u2028y \ud7ff", '"quoted" \\ {}']
 
 
-def write_sentences(folder, **settings):
-    with JobPieces(str(folder), SHAPE, "float32", **settings) as pieces:
-        for number, text in enumerate(ODD):
-            pieces.add(Sentence(number, text), vectors_of(len(text.split()), number))
-    return pieces
-
-
-def check_sentences(pieces):
-    assert pieces.n_sentences == len(ODD)
-    for number, (sentence, vectors) in enumerate(pieces):
-        assert sentence == Sentence(number, ODD[number])
-        np.testing.assert_array_equal(vectors, vectors_of(len(ODD[number].split()), number))
-
-
-@pytest.mark.parametrize("piece_bytes", [1, 600, 10**6])
-def test_any_text_comes_back(tmp_path, piece_bytes):
-    check_sentences(write_sentences(tmp_path, piece_bytes=piece_bytes))
-    assert len(os.listdir(tmp_path)) == {1: 5, 600: 2, 10**6: 1}[piece_bytes]
-    check_sentences(JobPieces(str(tmp_path), SHAPE, "float32"))
+def test_any_text_comes_back(tmp_path):
+    for numbers in (range(3), range(3, 5)):
+        with SavedVectors(str(tmp_path), "float32", becomes_result=False) as saved:
+            assert saved.n_sentences == numbers[0]
+            for k in numbers:
+                saved.add(Sentence(k, ODD[k], f"key {k}"), vectors_of(len(ODD[k].split()), k))
+    with SavedVectors(str(tmp_path), "float32", becomes_result=False) as saved:
+        for k, (sentence, vectors) in enumerate(saved):
+            assert sentence == Sentence(k, ODD[k], f"key {k}")
+            np.testing.assert_array_equal(vectors[()], vectors_of(len(ODD[k].split()), k))
+        assert k == 4
 
 
 def test_an_error_loses_nothing_that_was_added(tmp_path):
-    with pytest.raises(SystemError), JobPieces(str(tmp_path), SHAPE, "float32") as pieces:
-        pieces.add(Sentence(0, "a b c", "key"), vectors_of(3))
+    with (
+        pytest.raises(SystemError),
+        SavedVectors(str(tmp_path), "float32", becomes_result=False) as saved,
+    ):
+        saved.add(Sentence(0, "a b c", "key"), vectors_of(3))
+        array = saved.new_array((100, 2))  # of a long sentence, which is lost
+        array[..., 10:20, :] = np.ones((10, 2), np.float32)
         raise SystemError
-    (only,) = JobPieces(str(tmp_path), SHAPE, "float32")
-    assert only.sentence == Sentence(0, "a b c", "key")
-    np.testing.assert_array_equal(only.vectors, vectors_of(3))
-
-
-def test_a_damaged_piece_is_named(tmp_path):
-    write_sentences(tmp_path, piece_bytes=1)
-    path = tmp_path / "000002.hdf5"
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(InputError, match=r"000002\.hdf5: not an HDF5 file, or damaged"):
-        JobPieces(str(tmp_path), SHAPE, "float32")
-
-
-def test_a_number_that_is_not_finite_is_damage(tmp_path):
-    pieces = write_sentences(tmp_path, piece_bytes=1)
-    with h5py.File(tmp_path / "000000.hdf5", "r+") as file:
-        file["vectors"][1, 0] = np.nan
-    with pytest.raises(InputError, match=r"000000\.hdf5: .*finite"):
-        list(pieces)
+    with SavedVectors(str(tmp_path), "float32", becomes_result=False) as saved:
+        ((sentence, vectors),) = saved
+        assert sentence == Sentence(0, "a b c", "key")
+        np.testing.assert_array_equal(vectors[()], vectors_of(3))

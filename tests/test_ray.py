@@ -29,6 +29,7 @@ two_cpus = pytest.mark.skipif(n_processors() < 2, reason="with one CPU a worker 
     [
         (["--engine", "ray"], "--engine ray needs --workers"),
         ([*ENGINE, "--shard", "1/2"], "without --shard"),
+        ([*ENGINE, "--force"], "--force cannot be combined with --engine"),
     ],
 )
 def test_flags_that_do_not_go_together(flags, message, capsys):
@@ -53,12 +54,11 @@ def test_errors_before_ray_is_started(ray, place):
         embed("text.txt", "out", TableEmbedder("none"), workers=1)
     Path("out").mkdir()
     Path("out", "mine").touch()
-    with pytest.raises(InputError, match="out' would be overwritten"):
-        embed("text.txt", "out", embedder, workers=1)
-    with pytest.raises(InputError, match="only if it holds Parquet files, got mine"):
-        embed("text.txt", "out", embedder, workers=1, force=True)
-    with pytest.raises(InputError, match=r"file://.* would be overwritten"):
-        embed("text.txt", f"file://{os.getcwd()}/out", embedder, workers=1)
+    for out in ("out", f"file://{os.getcwd()}/out"):
+        with pytest.raises(InputError, match=r"must be an empty folder, got .*mine"):
+            embed("text.txt", out, embedder, workers=1)
+        with pytest.raises(InputError, match=r"results of these files only, got .*mine"):
+            embed("text.txt", out, embedder, workers=1, resume=True)
     with pytest.raises(ConnectionError, match="no Ray cluster answers at localhost:1"):
         embed("text.txt", "new", embedder, workers=1, address="localhost:1")
     with pytest.raises(InputError, match="none://x: Protocol not known"):
@@ -128,8 +128,7 @@ def test_a_killed_worker_and_a_killed_command(ray, place, capsys):
     command = ["embed", "text/*", "out", "--model", "elmo", *ENGINE, "--top"]
 
     def results():
-        paths = Path().glob("out.partial/pieces-*/[!.]*.parquet")
-        return {path.name: path.stat().st_ino for path in paths}
+        return {path.name: path.stat().st_ino for path in Path().glob("out/*.parquet")}
 
     process = start_bilm(command, LOCAL)
     wait_for(lambda: len(results()) >= 3, process)
@@ -141,17 +140,17 @@ def test_a_killed_worker_and_a_killed_command(ray, place, capsys):
     process.kill()
     process.communicate()
     before = results()
-    assert 8 <= len(before) < len(files) and not os.path.exists("out")
+    assert 8 <= len(before) < len(files)
     assert "layers is 'top' there" in input_error([*command[:-1], "--all", "--resume"], capsys)
     process = start_bilm([*command, "--resume"], LOCAL)
     printed, said = process.communicate(timeout=300)
     assert (process.returncode, printed) == (0, "out\n"), said
     check("out", files, place.model, "top")
-    # Complete results were neither computed nor copied.
-    assert (
-        before.items() <= {path.name: path.stat().st_ino for path in Path("out").iterdir()}.items()
-    )
-    assert f"{len(before)} of 40 files are taken over" in said
+    # Complete results were not computed again.
+    assert before.items() <= results().items() and len(os.listdir("out")) == len(files)
+    assert f"{len(before)} of 40 files had results already" in said
+    Path(files[0]).write_text("another text\n", encoding="utf-8")
+    assert "bytes is" in input_error([*command, "--resume"], capsys)
 
 
 def workers_of(command):
@@ -198,9 +197,9 @@ def test_in_python(ray, place):
         Path("bad.txt").write_bytes(b"good\nb\xfcse\n")
         with pytest.raises(InputError, match=r"^bad\.txt, line 2: not UTF-8"):
             embed(["text/b.txt", "bad.txt"], "bad", pooled, workers=1)
-        with pytest.raises(InputError, match="ended its worker 3 times"):
+        with pytest.raises(InputError, match="a file ended its worker 3 times"):
             embed(files[0], "dead", Deadly("elmo"), workers=1)
-        assert not os.path.exists("bad") and not os.path.exists("dead")
+        assert os.listdir("bad") == ["text"] and os.listdir("dead") == [".b.txt.parquet.tmp"]
 
         table = pa.table({"comment": ["a bird", None, "the cat"], "user": [7, 8, 9]})
         pq.write_table(table, "t.parquet")

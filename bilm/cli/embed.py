@@ -109,7 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "engine",
         "IN is then a file or a glob, OUT a folder with a Parquet file for each, on a disk that "
-        "all workers see or in an object store (s3://...). A row has its file and line.",
+        "all workers see or in an object store (s3://...). A row has its file and line. --resume "
+        "skips files whose results are in OUT.",
     )
     flags.add(group, {"--engine NAME": "compute on an engine: ray"}, choices=("ray",))
     flags.add(group, _ENGINE)
@@ -194,18 +195,18 @@ def _embed_on_ray(args: argparse.Namespace) -> int:
             embedder,
             gpus=args.gpus or 0,
             show=display.show,
-            **flags.keywords(args, "workers", "address", "resume", "force"),
+            **flags.keywords(args, "workers", "address", "resume"),
         )
-    if not result.n_files:
+    if result.n_left == result.n_files:
         return _note_complete(args)
     if result.n_left:
-        note(f"{result.n_left} of {result.n_files} files are taken over from the interrupted job")
+        note(f"{result.n_left} of {result.n_files} files had results already")
     print(args.output)
     return 0
 
 
 def _check_flags_for_ray(args: argparse.Namespace) -> None:
-    for flag in ("use_sentence_keys", "forget_sentences", "ids"):
+    for flag in ("use_sentence_keys", "forget_sentences", "ids", "force"):
         if getattr(args, flag):
             flags.usage_error(args, f"--{flag} cannot be combined with --engine")
     for is_broken, rule in (
@@ -216,7 +217,6 @@ def _check_flags_for_ray(args: argparse.Namespace) -> None:
             "--engine reads files and writes a folder, not standard output",
         ),
         (args.workers is None, "--engine ray needs --workers"),
-        (args.resume and args.force, "--resume continues, --force starts over: choose one"),
     ):
         if is_broken:
             flags.usage_error(args, rule)

@@ -15,7 +15,6 @@ from bilm.files.reading import (
     PathLike,
     Text,
     TextSource,
-    begins_like_fasta,
     open_text,
     read_lines,
     read_text,
@@ -47,11 +46,8 @@ class Sentence(NamedTuple):
         return str(self.number) if self.key is None else self.key
 
 
-def is_fasta(source: TextSource) -> bool:
-    """Whether a file, or an uncompressed stream that can be peeked at, is FASTA: its first
-    character is ">"."""
-    if not isinstance(source, str | os.PathLike):
-        return begins_like_fasta(source)
+def is_fasta(source: PathLike | Text) -> bool:
+    """Whether a text is FASTA: its first character is ">"."""
     with open_text(source) as text:
         return text.kind == FASTA
 
@@ -110,7 +106,7 @@ def read_sequences(text: Text) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_sentences(
-    source: TextSource, name: str, digest: hashlib.blake2b | None = None
+    source: TextSource | Text, name: str, digest: hashlib.blake2b | None = None
 ) -> Iterator[Sentence]:
     """The sentences of a file, or of a binary stream called `name` in messages: of plain text,
     CoNLL-U or FASTA. `digest` is updated with the text, see `text_digest`."""

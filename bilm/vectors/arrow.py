@@ -16,10 +16,13 @@ import bilm
 from bilm.core.errors import InputError
 from bilm.data.prefetch import windows
 from bilm.extras import import_extra
-from bilm.vectors.job_pieces import EmbeddedSentence
+from bilm.files.identity import FACTS
+from bilm.files.reading import PathLike
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from bilm.vectors.vector_files import EmbeddedSentence
 
 Shape = Sequence[int | None]
 
@@ -42,18 +45,13 @@ def settings_facts(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in _SETTINGS} | {"version": bilm.__version__}
 
 
-def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Metadata of a schema: JSON of `settings_facts`."""
-    return {"bilm": json.dumps(settings_facts(settings))}
-
-
-def read_settings(schema: pa.Schema) -> dict[str, Any]:
-    """The settings in the metadata of a schema."""
+def parquet_facts(file: PathLike | IO[bytes]) -> dict[str, Any]:
+    """The facts about the vectors of a Parquet file, from its metadata."""
     try:
-        facts = json.loads(schema.metadata[b"bilm"])
-        return {name: facts[name] for name in _SETTINGS}
+        schema = import_pyarrow("pyarrow.parquet").read_schema(file)
+        return dict(json.loads(schema.metadata[FACTS.encode()]))
     except (LookupError, TypeError, ValueError) as error:
-        raise InputError("the metadata must have bilm's settings of vectors.") from error
+        raise InputError("a Parquet file must have bilm's facts about its vectors.") from error
 
 
 def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
@@ -131,8 +129,8 @@ def write_parquet(
     columns += [arrow.field("key", arrow.string())] if with_keys else []
     columns += [arrow.field("text", arrow.string())] if with_text else []
     fields = vector_fields(shape, dtype)
-    schema = arrow.schema([*columns, *fields], metadata={"bilm": facts})
-    in_memory = (EmbeddedSentence(sentence, vectors[()]) for sentence, vectors in embedded)
+    schema = arrow.schema([*columns, *fields], metadata={FACTS: facts})
+    in_memory = (each._replace(vectors=each.vectors[()]) for each in embedded)
     with parquet_writer(file, schema) as writer:
         for group, _ in windows(in_memory, _n_bytes, group_bytes):
             sentences, vectors = zip(*group, strict=True)

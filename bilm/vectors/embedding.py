@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bilm.core.errors import InputError, differences, one_of, require, shown
 from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
-from bilm.files.reading import PathLike, new_digest, require_file, text_digest
+from bilm.files.reading import PathLike, Text, new_digest, require_file, text_digest
 from bilm.files.writing import Outputs, compressed
 from bilm.progress import ShowStage, Stage, quiet
 from bilm.vectors import vector_files
 from bilm.vectors.arrow import import_pyarrow, require_row, settings_facts, write_parquet
-from bilm.vectors.job_folder import JobFolder, check_output
-from bilm.vectors.job_pieces import EmbeddedSentence, JobPieces, VectorSpec, as_dtype, checksum
-from bilm.vectors.vector_files import HDF5Vectors, read_facts
+from bilm.vectors.job_folder import JobFolder, check_output, remove_job
+from bilm.vectors.saved_vectors import SavedVectors, checksum
+from bilm.vectors.vector_files import EmbeddedSentence, VectorSpec, as_dtype, read_facts
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -144,12 +144,14 @@ class EmbeddingJob:
     force: bool = False
 
     def __post_init__(self) -> None:
-        self._may_be_complete = False
         self.is_stream = not isinstance(self.out, str | os.PathLike)
         self.is_file = isinstance(self.text, str | os.PathLike)
+        self._digest = new_digest()
+        if not self.is_file:
+            self.text = Text(self.text, "standard input", self._digest)
         self.is_fasta = (not self.is_file or os.path.isfile(self.text)) and is_fasta(self.text)
         self.has_ids = self.ids is not None or self.is_fasta
-        self._name = os.fspath(self.text) if self.is_file else "standard input"
+        self._name = os.fspath(self.text) if self.is_file else self.text.name
         self.kind = self._format()
         self.spec = VectorSpec.of(self.layers, self.pooling, self.dtype)
         self._check_arguments()
@@ -159,10 +161,10 @@ class EmbeddingJob:
             require_file(path, f"{argument} file")
         if not self.is_stream:
             Outputs([], updated=[self.out], inputs=inputs)
-            self._may_be_complete = check_output(self.out, resume=self.resume, force=self.force)
+            check_output(self.out, resume=self.resume, force=self.force)
         if self.kind == "parquet":
             import_pyarrow()
-        self._skipped, self._digest = Counter[str](), new_digest()
+        self._skipped = Counter[str]()
         self._n_all: int | None = None
         if self.is_file:
             self._n_all = sum(1 for _ in self._sentences())
@@ -205,7 +207,54 @@ class EmbeddingJob:
     def run(self, model: ELMo, progress: ShowStage = quiet) -> EmbeddedFile:
         """Compute the vectors and write the file; arguments and errors as for `embed_file`."""
         shape = self.spec.shape(model.options)
-        settings = {  # all that determines the vectors, except the text
+        settings = self._settings(model, shape)
+        if self.resume and os.path.lexists(self.out):
+            self._require_complete(settings)
+            remove_job(self.out)
+            return EmbeddedFile(was_complete=True)
+        self._check_text(model, shape)
+        if self.is_stream:
+            return self._write_stream(model, settings, progress)
+        index: dict[str, str] | None = {} if self._has_index else None
+        todo = self._todo(model, shape, index)
+        is_hdf5, with_ids = self.kind == "hdf5", self.has_ids
+        with (
+            JobFolder(self.out, settings, resume=self.resume, force=self.force) as folder,
+            SavedVectors(
+                folder.path, self.dtype, becomes_result=is_hdf5, with_ids=with_ids
+            ) as saved,
+        ):
+            n_left, n_tokens = saved.n_sentences, self._skip_saved(todo, saved, folder.path)
+            show = self._progress(progress, n_left, n_tokens)
+            for sentence, vectors in self._encode(model, todo, show, saved.new_array):
+                saved.add(sentence, vectors)
+            saved.save()
+            with folder.result() as temporary:
+                if is_hdf5:
+                    saved.complete(temporary, self._facts(settings), index)
+                else:
+                    self._write(temporary, saved, settings, self._facts(settings))
+        return self._result(saved.n_sentences, n_left)
+
+    def _write_stream(
+        self, model: ELMo, settings: dict[str, Any], progress: ShowStage
+    ) -> EmbeddedFile:
+        """Write to a stream, as the vectors are computed; a stream gets no facts."""
+        n_written = itertools.count()
+        todo = self._todo(model, settings["shape"], None)
+        results = zip(self._encode(model, todo, self._progress(progress)), n_written, strict=False)
+        embedded = (EmbeddedSentence(s, as_dtype(v, self.dtype)) for (s, v), _ in results)
+        self._write(self.out, embedded, settings, "")
+        self.out.flush()
+        return self._result(next(n_written))
+
+    def _result(self, n_sentences: int, n_left: int = 0) -> EmbeddedFile:
+        skipped = self._skipped
+        return EmbeddedFile(n_sentences, n_left, skipped["repeated"], skipped["empty"])
+
+    def _settings(self, model: ELMo, shape: Sequence[int | None]) -> dict[str, Any]:
+        """All that determines the vectors, except the text."""
+        return {
             "shape": shape,
             "model": model.fingerprint(),
             "precision": model.precision,
@@ -213,77 +262,53 @@ class EmbeddingJob:
             "shard": list(self.shard),
             "keys": "sentences" if self.sentence_keys else "ids" if self.has_ids else "numbers",
         }
-        if self._may_be_complete:
-            self._require_complete(settings)
-            return EmbeddedFile(was_complete=True)
+
+    def _check_text(self, model: ELMo, shape: Sequence[int | None]) -> None:
+        """Check a file's tokenizer and words before the work."""
         if self.is_file and not self.is_fasta:
             warn_if_other_tokenizer(self.text, model.options.tokenizer)
         if self.is_file and (model.vocabulary is not None or self.kind == "parquet"):
-            for sentence in self._sentences():  # before the work
+            for sentence in self._sentences():
                 self._tokens(sentence, model, shape)
-        index: dict[str, str] | None = None
-        if self.with_text and not self.sentence_keys and not self.has_ids:
-            index = {}
-        todo = self._todo(model, shape, index)
 
-        def encode(n_left: int, n_tokens: int, new_array: Any = None) -> Iterator[Any]:
-            counter = itertools.count(n_left)
-
-            def show(stage: Stage) -> None:
-                detail = f"{n_tokens + stage.done:,} tokens"
-                progress(Stage("embedding", next(counter), self._n_all, "sentences", detail))
-
-            show(Stage("embedding", 0, None))
-            return model.encode_iter(
-                todo,
-                self.layers,
-                self.pooling,
-                batch_size=self.batch_size,
-                with_ids=True,
-                show_progress=show,
-                new_array=new_array,
+    def _skip_saved(
+        self, todo: Iterator[tuple[Sentence, list[str]]], saved: SavedVectors, folder: str
+    ) -> int:
+        """Skip the sentences with saved vectors, which must be the same; return their tokens."""
+        n_tokens = start = 0
+        for sentence, tokens in itertools.islice(todo, saved.n_sentences):
+            start = checksum(start, sentence)
+            n_tokens += len(tokens)
+        if start != saved.checksum:
+            raise InputError(
+                f"{self._name} must begin with the {saved.n_sentences:,} sentences whose vectors "
+                f"are in {folder}. Resume with the same text, or start over with --force."
             )
+        return n_tokens
 
-        if self.is_stream:
-            n_written = itertools.count()
-            results = zip(encode(0, 0), n_written, strict=False)
-            embedded = (EmbeddedSentence(s, as_dtype(v, self.dtype)) for (s, v), _ in results)
-            self._write(self.out, embedded, settings, index is not None)
-            self.out.flush()
-            return self._result(next(n_written))
-        with JobFolder(self.out, settings, resume=self.resume, force=self.force) as folder:
-            if folder.is_over:
-                return EmbeddedFile(was_complete=True)
-            with self._store(folder.pieces_folder, shape) as store:
-                n_left, n_tokens, start = store.n_sentences, 0, 0
-                for sentence, tokens in itertools.islice(todo, n_left):
-                    start = checksum(start, sentence)
-                    n_tokens += len(tokens)
-                if start != store.checksum:
-                    raise InputError(
-                        f"{self._name} must begin with the {n_left:,} sentences whose vectors are "
-                        f"in {folder.out}.partial. Resume with the same text, or start over with "
-                        "--force."
-                    )
-                for sentence, vectors in encode(n_left, n_tokens, store.new_array):
-                    store.add(sentence, vectors)
-                store.save()
-                with folder.result() as temporary:
-                    if isinstance(store, HDF5Vectors):
-                        store.complete(temporary, self._facts(settings), index)
-                    else:
-                        self._write(temporary, store, settings, index is not None)
-        return self._result(store.n_sentences, n_left)
+    def _progress(self, progress: ShowStage, n_left: int = 0, n_tokens: int = 0) -> ShowStage:
+        """A callback for `encode_iter`, which counts sentences; some are finished already."""
+        counter = itertools.count(n_left)
 
-    def _result(self, n_sentences: int, n_left: int = 0) -> EmbeddedFile:
-        skipped = self._skipped
-        return EmbeddedFile(n_sentences, n_left, skipped["repeated"], skipped["empty"])
+        def show(stage: Stage) -> None:
+            detail = f"{n_tokens + stage.done:,} tokens"
+            progress(Stage("embedding", next(counter), self._n_all, "sentences", detail))
 
-    def _store(self, folder: str, shape: Sequence[int | None]) -> HDF5Vectors | JobPieces:
-        """The store of finished vectors until the file is complete."""
-        if self.kind == "hdf5":
-            return HDF5Vectors(folder, self.dtype, with_ids=self.has_ids)
-        return JobPieces(folder, shape, self.dtype)
+        return show
+
+    def _encode(
+        self, model: ELMo, todo: Iterator[Any], show: ShowStage, new_array: Any = None
+    ) -> Iterator[tuple[Sentence, Any]]:
+        show(Stage("embedding", 0, None))
+        return model.encode_iter(
+            todo,
+            self.layers,
+            self.pooling,
+            batch_size=self.batch_size,
+            with_ids=True,
+            show_progress=show,
+            new_array=new_array,
+        )
 
     def _facts(self, settings: dict[str, Any]) -> str:
         """The facts of the job for the complete file, as JSON; call it after reading the text."""
@@ -294,10 +319,10 @@ class EmbeddingJob:
 
     def _require_complete(self, settings: dict[str, Any]) -> None:
         """Require that OUT is the complete result of this job."""
-        stored = read_facts(self.out, self.kind)
-        if not self.is_file:
-            for _ in self._sentences():
-                pass
+        n_all = sum(1 for _ in self._sentences())  # a stream is read only here
+        stored = read_facts(self.out, self.kind, is_empty=not n_all)
+        if stored is None:
+            return
         ours = json.loads(self._facts(settings))
         if listed := differences(stored | {"version": ours["version"]}, ours, "there", "now"):
             raise InputError(
@@ -306,18 +331,22 @@ class EmbeddingJob:
             )
 
     def _write(
-        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, with_index: bool
+        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
     ) -> None:
-        """Write a file in another format than HDF5, or a stream, which gets no facts."""
-        facts = "" if self.is_stream else self._facts(settings)
+        """Write a file in another format than HDF5, or a stream."""
         if self.kind == "jsonl":
             with contextlib.nullcontext(out) if self.is_stream else compressed(out) as file:
                 vector_files.write_jsonl(file, embedded, facts=facts)
         elif self.kind == "npz":
-            vector_files.write_npz(out, embedded, with_index=with_index, facts=facts)
+            vector_files.write_npz(out, embedded, with_index=self._has_index, facts=facts)
         else:
             with_text, with_keys, shape = self.with_text, self.has_ids, settings["shape"]
             write_parquet(out, embedded, shape, self.dtype, facts, with_text, with_keys)
+
+    @property
+    def _has_index(self) -> bool:
+        """Whether a file has `sentence_to_index`."""
+        return self.with_text and not self.sentence_keys and not self.has_ids
 
     def _todo(
         self, model: ELMo, shape: Sequence[int | None], index: dict[str, str] | None
@@ -359,7 +388,8 @@ class EmbeddingJob:
                 yield sentence
 
     def _with_keys(self) -> Iterator[Sentence]:
-        self._digest = new_digest()
+        if self.is_file:  # which may be read several times
+            self._digest = new_digest()
         sentences = read_sentences(self.text, self._name, self._digest)
         if self.sentence_keys:
             yield from (sentence._replace(key=sentence.text) for sentence in sentences)

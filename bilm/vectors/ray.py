@@ -14,25 +14,22 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import glob
 import itertools
 import logging
 import os
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilm.core.errors import InputError, differences, integer, require
+from bilm.core.errors import InputError, differences, integer, require, shown
 from bilm.data.prefetch import windows
 from bilm.data.sentences import is_fasta, read_sentences
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, find_all_files, require_path
-from bilm.files.writing import atomic_write, overwritten
+from bilm.files.writing import flush_to_disk, named_in_errors
 from bilm.progress import ShowStage, Stage, quiet
-from bilm.vectors.arrow import import_pyarrow, parquet_writer, read_settings
-from bilm.vectors.job_folder import JobFolder, check_output
+from bilm.vectors.arrow import import_pyarrow, parquet_facts, parquet_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,8 +49,8 @@ logger = logging.getLogger(__name__)
 class EmbeddedFolder(NamedTuple):
     """The result of a job."""
 
-    n_files: int  # 0 if all were complete before
-    n_left: int  # files complete before
+    n_files: int
+    n_left: int  # files whose results were complete before
 
 
 class _Text(NamedTuple):
@@ -62,7 +59,7 @@ class _Text(NamedTuple):
     file: str  # name in the argument
     path: str  # absolute path, or address
     n_bytes: int
-    result: str  # name of the result in the output folder
+    result: str  # absolute path of its result, or address
 
 
 def embed(
@@ -74,7 +71,6 @@ def embed(
     gpus: float = 0,
     address: str | None = None,
     resume: bool = False,
-    force: bool = False,
     show: ShowStage = quiet,
 ) -> EmbeddedFolder:
     """Write the vectors of files as a folder of Parquet files, one per text.
@@ -82,9 +78,8 @@ def embed(
     The result of `text/a.txt` is `a.txt.parquet`; files of several folders keep their paths below
     the common folder. The columns for text are `file` (its name in `texts`), `line` (0-based),
     `text`, the vectors, and for FASTA `key`. A Parquet file keeps its columns, and `line` is the
-    row number. A local folder is renamed to OUT when complete; in an object store the results
-    appear one by one. After a crash the same call with `resume` continues, and skips files whose
-    results are complete.
+    row number. The results appear one by one, each when it is complete. After a crash the same call
+    with `resume` continues.
 
     Args:
         texts: files or globs of text, as for `embed_file`, or of Parquet files with the embedder's
@@ -97,78 +92,49 @@ def embed(
         gpus: GPUs that Ray reserves per actor.
         address: address of a Ray cluster; None: the variable RAY_ADDRESS, or Ray is started on this
             machine and stopped at the end. If this process has called `ray.init`, that Ray is used.
-        resume: continue an interrupted call if there is one; if OUT is complete, do nothing.
-        force: replace OUT if it holds only Parquet files, and discard an interrupted call; not for
-            addresses.
+        resume: skip files whose results are in OUT.
         show: called with the progress.
 
     Raises:
         FileNotFoundError: no file matches, or the model does not exist.
         ConnectionError: no Ray cluster answers at the address.
         InputError: a text is not UTF-8, or a sentence has no vectors (file and line); a file kills
-            its worker three times; OUT exists; the interrupted call differs; Ray is not installed.
+            its worker three times; OUT is not empty, or with `resume` holds other files or results
+            of another job; Ray is not installed.
     """
     require(integer(), workers=workers)
     import_extra("ray.data", "a corpus on Ray")
-    out = require_path(out)
-    if _is_address(out):
-        if force:
-            raise InputError(f"force replaces folders on a disk only: delete {out} yourself.")
-        files = _find(texts, embedder)
-        missing = _missing(files, out, embedder, resume)
-        _compute(missing, out, embedder, workers, gpus, address, show)
-        return EmbeddedFolder(len(missing) and len(files), len(files) - len(missing))
-    if check_output(out, resume=resume, force=force):
-        if lost := _missing(_find(texts, embedder), out, embedder, resume):
-            raise InputError(f"{out} exists, without the result of {lost[0].file}.")
-        return EmbeddedFolder(0, 0)
-    if force:
-        _require_results_only(out)
-    files = _find(texts, embedder)
-    settings = {
-        **embedder.settings(),
-        "fixed_size": embedder.fixed_size,
-        "files": {text.result: f"{text.n_bytes} bytes" for text in files},
-    }
-    with JobFolder(out, settings, resume=resume, force=force) as folder:
-        if folder.is_over:
-            return EmbeddedFolder(0, 0)
-        target = os.path.abspath(folder.pieces_folder)
-        _remove_temporary(target)
-        missing = [text for text in files if not os.path.exists(os.path.join(target, text.result))]
-        _compute(missing, target, embedder, workers, gpus, address, show)
-        _remove_temporary(target)
-        folder.rename_pieces()
+    _ = embedder.shape  # raises if the model does not exist
+    files = _find(texts, require_path(out))
+    missing = _missing(files, os.fspath(out), embedder, resume)
+    if missing:
+        _compute(missing, embedder, workers, gpus, address, show)
     return EmbeddedFolder(len(files), len(files) - len(missing))
-
-
-def _remove_temporary(folder: str) -> None:
-    """Remove the temporary files of killed actors."""
-    for path in glob.glob("**/.*.tmp.*", root_dir=folder, recursive=True):
-        os.remove(os.path.join(folder, path))
-
-
-def _require_results_only(out: str) -> None:
-    """Require that an output to be replaced holds only Parquet files."""
-    names = [name for *_, files in os.walk(out) for name in files] or [out] * os.path.isfile(out)
-    if others := sorted(name for name in names if not name.endswith(".parquet")):
-        raise InputError(f"{out} is replaced only if it holds Parquet files, got {others[0]}.")
 
 
 def _missing(texts: list[_Text], out: str, embedder: TableEmbedder, resume: bool) -> list[_Text]:
     """The texts without a result in OUT, after checking that its results are of this job."""
     system, folder = _file_system(out)
-    results = {os.path.relpath(path, folder): path for path in system.find(folder)}
+    by_result = {_file_system(text.result)[1]: text for text in texts}
+    temporary = set(map(_temporary, by_result))
+    results = [path for path in system.find(folder) if path not in temporary]
     if results and not resume:
-        raise overwritten(out)
-    if others := sorted(results.keys() - {text.result for text in texts}):
+        raise InputError(f"{out} must be an empty folder, got {results[0]}: see --resume.")
+    if others := [path for path in results if path not in by_result]:
         raise InputError(f"{out} must hold results of these files only, got {others[0]}.")
-    for path in list(results.values())[:1]:
+    for path in results:
+        ours = embedder.settings() | {"bytes": by_result[path].n_bytes}
         with system.open(path) as file:
-            settings = import_pyarrow("pyarrow.parquet").read_schema(file)
-        if listed := differences(read_settings(settings), embedder.settings(), "there", "now"):
-            raise InputError(f"{out} holds vectors of another job: {'; '.join(listed)}.")
-    return [text for text in texts if text.result not in results]
+            theirs = parquet_facts(file)
+        if listed := differences({name: theirs.get(name) for name in ours}, ours, "there", "now"):
+            raise InputError(f"{path} is a result of another job: {'; '.join(listed)}.")
+    return [text for path, text in by_result.items() if path not in results]
+
+
+def _temporary(result: str) -> str:
+    """The name of a local result until it is complete."""
+    folder, name = os.path.split(result)
+    return os.path.join(folder, f".{name}.tmp")
 
 
 # Names of files
@@ -187,29 +153,29 @@ def _file_system(address: str) -> Any:
         raise InputError(f"{address}: {error}.") from error
 
 
-def _find(texts: PathLike | Sequence[PathLike], embedder: TableEmbedder) -> list[_Text]:
+def _find(texts: PathLike | Sequence[PathLike], out: str) -> list[_Text]:
     """The files to embed, large ones first, so that the last ones are short."""
-    _ = embedder.shape  # raises if the model does not exist
     sizes: dict[str, int] = {}
     for pattern in [texts] if isinstance(texts, str | os.PathLike) else texts:
-        if _is_address(require_path(pattern)):
-            system, path = _file_system(os.fspath(pattern))
-            matches = {
-                system.unstrip_protocol(name): info["size"]
-                for name, info in system.glob(path, detail=True).items()
-                if info["type"] == "file"
-            }
-            if not matches:
-                raise FileNotFoundError(f"No file matches {os.fspath(pattern)!r}.")
-        else:
-            matches = {path: os.path.getsize(path) for path in find_all_files(pattern)}
+        if not _is_address(require_path(pattern)):
+            sizes |= {path: os.path.getsize(path) for path in find_all_files(pattern)}
+            continue
+        system, path = _file_system(os.fspath(pattern))
+        matches = {
+            system.unstrip_protocol(name): info["size"]
+            for name, info in system.glob(path, detail=True).items()
+            if info["type"] == "file"
+        }
+        if not matches:
+            raise FileNotFoundError(f"No file matches {os.fspath(pattern)!r}.")
         sizes |= matches
-    paths = {file: file if _is_address(file) else os.path.abspath(file) for file in sizes}
     if len({_is_address(file) for file in sizes}) > 1:
         raise InputError("texts must be all on a disk or all in an object store.")
+    paths = {file: file if _is_address(file) else os.path.abspath(file) for file in sizes}
     folder = os.path.commonpath([os.path.dirname(path) for path in paths.values()])
+    out = out.rstrip("/") if _is_address(out) else os.path.abspath(out)
     files = [
-        _Text(file, path, sizes[file], f"{os.path.relpath(path, folder)}.parquet")
+        _Text(file, path, sizes[file], f"{out}/{os.path.relpath(path, folder)}.parquet")
         for file, path in paths.items()
     ]
     return sorted(files, key=lambda text: (-text.n_bytes, text.file))
@@ -220,16 +186,13 @@ def _find(texts: PathLike | Sequence[PathLike], embedder: TableEmbedder) -> list
 
 def _compute(
     texts: list[_Text],
-    target: str,
     embedder: TableEmbedder,
     workers: int,
     gpus: float,
     address: str | None,
     show: ShowStage,
 ) -> None:
-    """Let Ray's actors write the results of texts into the folder `target`."""
-    if not texts:
-        return
+    """Let Ray's actors write the results of texts."""
     ray, cpus = import_extra("ray", "a corpus on Ray"), embedder.threads or 1
     with contextlib.ExitStack() as stack:
         if not ray.is_initialized():
@@ -243,19 +206,26 @@ def _compute(
         rows = [text._asdict() for text in texts]
         results = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             FileEmbedder,
-            fn_constructor_args=(embedder, target, cpus),
+            fn_constructor_args=(embedder, cpus),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1),
             num_cpus=cpus,
             num_gpus=gpus,
+            max_task_retries=_TRIES - 1,
         )
         done, total = 0, sum(text.n_bytes for text in texts)
         show(Stage("embedding", done, total))
-        for result in results.iter_rows():
-            if result["error"]:
-                raise InputError(result["error"])
-            done += result["n_bytes"]
-            show(Stage("embedding", done, total))
+        try:
+            for result in results.iter_rows():
+                if result["error"]:
+                    raise InputError(result["error"])
+                done += result["n_bytes"]
+                show(Stage("embedding", done, total))
+        except ray.exceptions.RayError as error:
+            raise InputError(
+                f"a file ended its worker {_TRIES} times, perhaps for lack of memory: "
+                f"{shown(str(error))}"
+            ) from error
 
 
 def _require_listener(address: str) -> None:
@@ -269,70 +239,81 @@ def _require_listener(address: str) -> None:
 
 
 class FileEmbedder:
-    """Writes the results of files into a folder, in any process: an actor."""
+    """Writes the results of files, in any process: an actor."""
 
-    def __init__(self, embedder: TableEmbedder, target: str, threads: int) -> None:
-        embedder = copy.copy(embedder)
-        embedder.threads = threads
-        self._embedder, self._target = embedder, target
+    def __init__(self, embedder: TableEmbedder, threads: int) -> None:
+        self._embedder = copy.copy(embedder)
+        self._embedder.threads = threads
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Embed the file of a batch of one row. Errors are returned, because Ray repeats calls that
         raise, and adds pages to the message."""
         text = _Text(*(batch[name][0] for name in _Text._fields))
         try:
-            self._write(text)
+            with _to_read(text.path) as source, _to_write(text.result) as target:
+                self._embed(source, text, target)
             error = ""
         except (InputError, OSError) as problem:
-            error = f"{problem}"
+            error = str(problem).replace(text.path, text.file)
         return {"n_bytes": [text.n_bytes], "error": [error]}
 
-    def _write(self, text: _Text) -> None:
-        result = f"{self._target}/{text.result}"
-        with contextlib.ExitStack() as stack:
-            path = text.path
-            if _is_address(path):
-                path = _in_temporary_folder(stack, path)
-                system, remote = _file_system(text.path)
-                system.get_file(remote, path)
-            if _is_address(result):
-                local = _in_temporary_folder(stack, result)
-                self._embed(path, text.file, local)
-                system, remote = _file_system(result)
-                system.makedirs(os.path.dirname(remote), exist_ok=True)
-                system.put_file(
-                    local, remote
-                )  # last, so that an incomplete file never has the name
-            else:
-                folder, name = os.path.split(result)
-                os.makedirs(folder, exist_ok=True)
-                # Ray repeats the file of a dead actor for ever; each actor left a temporary file.
-                if len(glob.glob(f".*.tmp.{glob.escape(name)}", root_dir=folder)) >= _TRIES:
-                    raise InputError(
-                        f"{text.file}: ended its worker {_TRIES} times; a machine may have too "
-                        "little memory."
-                    )
-                with atomic_write(result) as local:
-                    Path(local).touch()
-                    self._embed(path, text.file, local)
-
-    def _embed(self, path: str, name: str, out: str) -> None:
-        """Embed a local file, called `name` in the result and in messages."""
+    def _embed(self, source: str, text: _Text, target: str) -> None:
+        """Embed a local file."""
         try:
             with contextlib.ExitStack() as stack:
-                if _is_parquet(path):
-                    embedder, (columns, rows) = self._embedder, _read_parquet(stack, path)
+                embedder = copy.copy(self._embedder)
+                if _is_parquet(source):
+                    columns, rows = _read_parquet(stack, source)
                 else:
-                    embedder = copy.copy(self._embedder)
                     embedder.text_column = "text"
-                    columns, rows = _read_text(path, name, embedder)
-                schema = embedder.schema(columns).with_metadata(embedder.metadata())
-                writer = stack.enter_context(parquet_writer(out, schema))
+                    columns, rows = _read_text(source, text.file, embedder)
+                facts = embedder.metadata(bytes=int(text.n_bytes))
+                schema = embedder.schema(columns).with_metadata(facts)
+                writer = stack.enter_context(parquet_writer(target, schema))
                 for batch in embedder.batches(rows, _ROW_GROUP_BYTES):
                     writer.write_batch(batch.replace_schema_metadata(schema.metadata))
         except InputError as error:
-            message = str(error).replace(path, name)
-            raise InputError(message if name in message else f"{name}: {message}") from error
+            message = str(error).replace(source, text.file)
+            raise InputError(
+                message if text.file in message else f"{text.file}: {message}"
+            ) from error
+
+
+@contextlib.contextmanager
+def _to_read(path: str) -> Iterator[str]:
+    """A local file with the content of a file, for the block."""
+    if not _is_address(path):
+        yield path
+        return
+    system, remote = _file_system(path)
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, os.path.basename(path))
+        system.get_file(remote, local)
+        yield local
+
+
+@contextlib.contextmanager
+def _to_write(path: str) -> Iterator[str]:
+    """A local name to write to; the file gets its own name after the block. A killed worker leaves
+    a temporary file, which the next try replaces."""
+    if not _is_address(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = _temporary(path)
+        try:
+            with named_in_errors(path):
+                yield temporary
+                flush_to_disk(temporary)
+                os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)
+        return
+    system, remote = _file_system(path)
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, os.path.basename(path))
+        yield local
+        system.makedirs(os.path.dirname(remote), exist_ok=True)
+        system.put_file(local, remote)  # last, so that an incomplete file never has the name
 
 
 def _is_parquet(path: str) -> bool:
@@ -374,8 +355,3 @@ def _read_text(
             yield arrow.RecordBatch.from_pydict({c: values[c] for c in schema.names}, schema)
 
     return schema, rows()
-
-
-def _in_temporary_folder(stack: contextlib.ExitStack, name: str) -> str:
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    return os.path.join(folder, os.path.basename(name))

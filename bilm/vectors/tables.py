@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
 import pickle
 import threading
@@ -24,16 +25,17 @@ import numpy as np
 from bilm.core.errors import TEXT, InputError, require, require_at_least
 from bilm.data.prefetch import windows
 from bilm.data.sentences import as_tokens
+from bilm.files.identity import FACTS
 from bilm.files.model_files import ModelSource, open_model
 from bilm.use.elmo import Pretrained
 from bilm.vectors.arrow import (
     import_pyarrow,
     require_row,
-    settings_metadata,
+    settings_facts,
     vector_arrays,
     vector_fields,
 )
-from bilm.vectors.job_pieces import VectorSpec, as_dtype
+from bilm.vectors.vector_files import VectorSpec, as_dtype
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,9 +156,9 @@ class TableEmbedder:
         facts = {"model": model.fingerprint(), "precision": model.precision}
         return facts | self.spec._asdict()
 
-    def metadata(self) -> dict[str, str]:
-        """The settings as the schema metadata of the resulting tables."""
-        return settings_metadata(self.settings())
+    def metadata(self, **facts: Any) -> dict[str, str]:
+        """The settings, and more `facts`, as the schema metadata of the resulting tables."""
+        return {FACTS: json.dumps(settings_facts(self.settings()) | facts)}
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The table with its vectors, in memory.

@@ -8,132 +8,80 @@ docs/files.md describes the formats.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
 import re
-import shutil
-import time
 import zipfile
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError, one_of, require, shown
+from bilm.core.options import Options
 from bilm.data.sentences import Sentence
-from bilm.extras import import_extra
-from bilm.files.hdf5 import JournaledHDF5, damage_named, open_hdf5, shapes_in
+from bilm.files.hdf5 import open_hdf5
 from bilm.files.identity import FACTS
 from bilm.files.reading import PathLike, decompressed
-from bilm.vectors.job_pieces import (
-    SAVE_BYTES,
-    SAVE_SECONDS,
-    EmbeddedSentence,
-    OnDisk,
-    as_dtype,
-    checksum,
-    slabs,
-)
+from bilm.inference.layers import LayerChoice, plain_layers
+from bilm.vectors.arrow import parquet_facts
 
 SENTENCE_INDEX = "sentence_to_index"
+_SLAB_BYTES = 16 * 2**20
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
 
 
-class HDF5Vectors:
-    """Appends sentences to the HDF5 file of a job, one dataset each; a context manager.
+class VectorSpec(NamedTuple):
+    """Layers, pooling over the tokens of a sentence, and dtype of vectors, ready for JSON."""
 
-    The file is in the job's folder and becomes OUT. Saved sentences survive a crash
-    (`JournaledHDF5`). `with_ids` adds the key to each dataset as the attribute `original_id`, as
-    bio_embeddings does.
+    layers: str | int | list[float]
+    pooling: str | None
+    dtype: str
 
-    Attributes:
-        n_sentences, checksum: number and `checksum` of the sentences so far.
-    """
+    @classmethod
+    def of(cls, layers: Any, pooling: Any, dtype: Any) -> VectorSpec:
+        """Check the arguments; `layers` as for `ELMo.encode`, except a `ScalarMix`."""
+        require(one_of((None, "mean", "max")), pooling=pooling)
+        require(one_of(("float32", "float16")), dtype=dtype)
+        return cls(plain_layers(layers), pooling, dtype)
 
-    def __init__(self, folder: str, dtype: str, *, with_ids: bool = False) -> None:
-        # Hidden, because it may not have saved sentences yet.
-        self._path = os.path.join(folder, ".vectors.hdf5")
-        self._journaled = JournaledHDF5(self._path, os.path.join(folder, "journal"))
-        self._file = self._journaled.file
-        self._dtype, self._with_ids = np.dtype(dtype), with_ids
-        record = self._journaled.record or {"n_sentences": 0, "checksum": 0, "is_complete": False}
-        self.n_sentences, self.checksum = record["n_sentences"], record["checksum"]
-        self._is_complete: bool = record["is_complete"]
-        self._since, self._unsaved_bytes = time.monotonic(), 0
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._journaled)
-            self._require_finite()
-            stack.pop_all()
+    def shape(self, options: Options) -> list[int | None]:
+        """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it, with None for
+        the number of tokens."""
+        n_layers = options.lstm.n_layers + 1
+        layers = [n_layers] if LayerChoice(self.layers, n_layers).keeps_layers else []
+        tokens = [] if self.pooling else [None]
+        return [*layers, *tokens, options.n_directions * options.lstm.projection_dim]
 
-    def _require_finite(self) -> None:
-        with damage_named(self._path):
-            names = shapes_in(self._file)
-            if len(names) < self.n_sentences:
-                raise ValueError(f"{len(names)} datasets of {self.n_sentences} sentences")
-            for name in names:
-                vectors = self._file[name]
-                if vectors.dtype != self._dtype:  # sentence_to_index
-                    continue
-                blocks = slabs(vectors) if vectors.ndim > 1 else [vectors[()]]
-                if not all(np.isfinite(block).all() for block in blocks):
-                    raise ValueError(f"the vectors of {name} must be finite")
 
-    def new_array(self, shape: tuple[int, ...]) -> OnDisk:
-        """An array on disk for a long sentence's vectors; that sentence must be added next."""
-        self.save()
-        return OnDisk(self._file.create_dataset(None, shape, self._dtype))
+class EmbeddedSentence(NamedTuple):
+    """A sentence and its vectors: (tokens, dim) or (n_layers, tokens, dim), pooled without the axis
+    of tokens; an array or an h5py dataset, which `slabs` reads in bounded memory."""
 
-    def add(self, sentence: Sentence, vectors: Any) -> None:
-        """Append a sentence; `vectors` is an array in memory, or the one from `new_array`."""
-        if isinstance(vectors, OnDisk):
-            dataset = self._file[sentence.name] = vectors.dataset
-        else:
-            rows = as_dtype(vectors, self._dtype)
-            dataset = self._file.create_dataset(sentence.name, data=rows)
-        if self._with_ids:
-            dataset.attrs["original_id"] = sentence.name
-        self.n_sentences += 1
-        self.checksum = checksum(self.checksum, sentence)
-        self._unsaved_bytes += dataset.nbytes
-        is_late = time.monotonic() - self._since > SAVE_SECONDS
-        if self._unsaved_bytes >= SAVE_BYTES or is_late:
-            self.save()
+    sentence: Sentence
+    vectors: Any
 
-    def save(self) -> None:
-        """Save the sentences added so far."""
-        if self._journaled.record.get("n_sentences") != self.n_sentences:
-            self._commit()
 
-    def _commit(self) -> None:
-        record = {"n_sentences": self.n_sentences, "checksum": self.checksum}
-        self._journaled.commit(record | {"is_complete": self._is_complete}, close=self._is_complete)
-        self._since, self._unsaved_bytes = time.monotonic(), 0
+def slabs(vectors: Any, layer: Any = ...) -> Iterator[np.ndarray]:
+    """vectors[layer, start:stop, :] in order, some megabytes each, for an array or h5py dataset
+    (tokens, dim) or (n_layers, tokens, dim)."""
+    n_tokens = vectors.shape[-2]
+    step = max(1, _SLAB_BYTES * n_tokens // max(vectors.nbytes, 1))
+    for start in range(0, n_tokens, step):
+        yield vectors[layer, start : start + step, :]
 
-    def complete(self, out: str, facts: str, index: dict[str, str] | None = None) -> None:
-        """Add the facts of the job and `sentence_to_index`, close the file, and link or copy it to
-        `out`."""
-        if not self._is_complete:
-            self._file.attrs[FACTS] = facts
-            if index is not None:
-                content = json.dumps(index)
-                self._file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = content
-            self._is_complete = True
-            self._commit()
-        try:
-            os.link(self._path, out)
-        except OSError:  # another file system, or no links
-            shutil.copyfile(self._path, out)
 
-    def __enter__(self) -> HDF5Vectors:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        with self._journaled, contextlib.suppress(OSError):
-            if not self._is_complete:
-                self.save()
+def as_dtype(vectors: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
+    """Vectors as float32 or float16."""
+    try:
+        with np.errstate(over="raise"):
+            return vectors.astype(dtype, copy=False)
+    except FloatingPointError as error:
+        largest = float(np.abs(vectors).max())
+        raise InputError(
+            f"dtype: values of {dtype} are at most 65504, and a vector has {largest:g}."
+        ) from error
 
 
 def write_npz(
@@ -150,16 +98,18 @@ def write_npz(
         for sentence, vectors in embedded:
             if with_index:
                 index[sentence.text] = sentence.name
-            is_long = isinstance(vectors, h5py.Dataset)
-            content = _in_c_order(vectors) if is_long else [vectors]
-            _write_member(archive, sentence.name, vectors.shape, vectors.dtype, content)
+            parts = _in_c_order(vectors)
+            _write_member(archive, sentence.name, vectors.shape, vectors.dtype, parts)
         if with_index:
             listed = np.array([json.dumps(index)])
             _write_member(archive, SENTENCE_INDEX, listed.shape, listed.dtype, [listed])
 
 
-def _in_c_order(vectors: h5py.Dataset) -> Iterator[np.ndarray]:
-    """The vectors of a long sentence in C order, some megabytes at a time."""
+def _in_c_order(vectors: Any) -> Iterator[np.ndarray]:
+    """The vectors of a sentence in C order, some megabytes at a time."""
+    if vectors.nbytes <= _SLAB_BYTES:
+        yield vectors[()]
+        return
     for layer in range(len(vectors)) if vectors.ndim == 3 else [...]:
         yield from slabs(vectors, layer)
 
@@ -213,8 +163,9 @@ def _json_parts(vectors: Any, layer: Any = ...) -> Iterator[str]:
     yield "[]" if separator == "[" else "]"
 
 
-def read_facts(path: PathLike, kind: str) -> dict[str, Any]:
-    """The facts of the job that wrote a file of the format `kind`.
+def read_facts(path: PathLike, kind: str, is_empty: bool = False) -> dict[str, Any] | None:
+    """The facts of the job that wrote a file of the format `kind`. JSON lines of a text without
+    sentences (`is_empty`) are an empty file, without facts: None.
 
     Raises:
         InputError: the file has no facts: it is damaged, or another program wrote it.
@@ -227,11 +178,11 @@ def read_facts(path: PathLike, kind: str) -> dict[str, Any]:
             with zipfile.ZipFile(path) as archive:
                 facts = archive.comment
         elif kind == "parquet":
-            schema = import_extra("pyarrow.parquet", "Parquet").read_schema(path)
-            facts = schema.metadata[FACTS.encode()]
+            return parquet_facts(path)
         else:
             with open(path, "rb") as file:
-                return dict(json.loads(decompressed(file).readline())[FACTS])
+                facts = decompressed(file).readline()
+                return None if is_empty and not facts else dict(json.loads(facts)[FACTS])
         return dict(json.loads(facts))
     except (OSError, LookupError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(
