@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from bilm.analysis.semantic_change import (
     agreement,
     cluster_uses,
     distances,
-    embedded_occurrences,
     excess_interval,
     read_gold,
     read_targets,
@@ -208,7 +206,6 @@ def test_occurrences_are_labelled_with_their_target():
         ("bank+banks", "play with the c++ [bank]"),
     ]
     assert sample.counts == {"bank+banks": 4, "c++": 1, "gone": 0, "bank": 3}
-    assert sample.lines == [0, 3, 4]
     assert len(sample_targets(LINES, ["bank"], match_case=True)) == 2
 
 
@@ -232,30 +229,6 @@ def test_targets_with_a_part_of_speech():
 
 
 # Files
-
-
-@pytest.mark.eager
-@pytest.mark.parametrize("flags", [["--all"], ["--top"], []])
-def test_vectors_of_bilm_embed(elmo, model, tmp_path, flags):
-    text, out = tmp_path / "text.txt", str(tmp_path / "v.hdf5")
-    text.write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    options, weights = model.files
-    pair = ["--options_file", options, "--weight_file", weights]
-    assert main(["embed", str(text), out, *pair, *flags]) == 0
-    sample = sample_targets(LINES, ["bank", "banks"])
-    found = embedded_occurrences(out, sample)
-    if "--all" in flags:
-        expected = Occurrences.encoded(elmo, sample)
-    else:
-        layer = "top" if "--top" in flags else "average"
-        expected = Occurrences.encoded(elmo, sample, layer=layer)
-    np.testing.assert_allclose(found.vectors, expected.vectors, rtol=1e-4, atol=1e-5)
-    assert found.labels == expected.labels == ["bank", "banks", "bank", "bank"]
-    other = sample_targets([*LINES[:4], "the bank"], ["bank"])
-    with pytest.raises(InputError, match=r"line 5 of the text has 2 tokens; its vectors must"):
-        embedded_occurrences(out, other)
-    with pytest.raises(InputError, match="must have vectors of line 6 of the text"):
-        embedded_occurrences(out, sample_targets([*LINES, "a bank"], ["bank"]))
 
 
 def test_uses_are_saved_as_semeval2020_has_them(tmp_path):
@@ -410,25 +383,6 @@ def test_the_subcommand(place, elmo, capsys):
             "rare": (1, elmo.dim),
         }  # fmt: skip
     assert "--force" in input_error(command(*place), capsys)
-
-
-@pytest.mark.eager
-def test_the_subcommand_over_embedded_and_compressed_text(place, capsys):
-    assert main(command(*place)) == 0
-    for name in ("old", "new"):
-        assert main(["embed", f"{name}.txt", f"{name}.hdf5", *place, "--all"]) == 0
-        with open(f"{name}.txt", "rb") as file, gzip.open(f"{name}.txt.gz", "wb") as packed:
-            packed.write(file.read())
-    files = ["--old_vectors", "old.hdf5", "--new_vectors", "new.hdf5"]
-    assert main(command(*files, old="old.txt.gz", new="new.txt.gz", out="other.tsv")) == 0
-    for row, other in zip(table("change.tsv")[1:], table("other.tsv")[1:], strict=True):
-        assert row[:3] == other[:3]
-        numbers = list(map(float, other[3:]))
-        assert list(map(float, row[3:])) == pytest.approx(numbers, rel=1e-3, abs=1e-5, nan_ok=True)
-    assert main(["embed", "old.txt", "top.hdf5", *place, "--top"]) == 0
-    one = ["--old_vectors", "top.hdf5", "--new_vectors", "top.hdf5", "--layer", "1"]
-    message = "top.hdf5: must have all layers (`bilm embed --all`) for --layer, got one layer."
-    assert message in input_error(command(*one, "--force"), capsys)
 
 
 @pytest.mark.eager

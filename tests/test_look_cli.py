@@ -152,16 +152,6 @@ def test_a_file_of_occurrences_replaces_the_text(place, elmo, capsys):
     )
 
 
-def test_a_file_of_an_interrupted_run_is_said_to_be_one(place, capsys):
-    run(capsys, *NEIGHBOURS, "--occurrences", "cat.npz")
-    whole = Occurrences.load("cat.npz")
-    whole.select(np.arange(9)).save("part.npz")
-    arguments = ["neighbours", QUERY, "--model", "bare", "--occurrences"]
-    said = f"part.npz has 9 of {len(whole)} occurrences: repeat the interrupted command"
-    assert said in run(capsys, *arguments, "part.npz").err
-    assert "occurrences" not in run(capsys, *arguments, "cat.npz").err
-
-
 def test_a_word_that_occurs_once_or_not_at_all(place, capsys):
     once = ["neighbours", "a [harbour]", *NEIGHBOURS[2:], "--layer", "0"]
     printed = run(capsys, *once)

@@ -111,23 +111,20 @@ def test_senses(folder, tmp_path, capsys):
     assert written["rows"][0] == {
         "representation": "first sense", "accuracy": pytest.approx(2 / 3),
         "ambiguous_accuracy": pytest.approx(2 / 3), "macro_accuracy": 0.5, "by_kind": {},
-        "parameter": None,
+        "kappa": None,
     }  # fmt: skip
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {"train.npz", "test.npz"}
 
 
 def test_senses_by_prior(folder, tmp_path, capsys):
     out = tmp_path / "senses.json"
-    flags = ["--method", "prior", "--kappa", "0", "--centre", "none", "--shrinkage", "2"]
-    flags += ["--out", str(out)]
+    flags = ["--method", "prior", "--out", str(out)]
     assert main(command(folder, *flags, train="uses.txt", test="uses.txt")) == 0
     lines = capsys.readouterr().out.splitlines()
-    # Without the cosine, each word gets its most frequent sense.
-    assert lines[1].split()[-1] == "parameter" and lines[2].split()[-1] == "-"
-    assert {tuple(line.split()[-4:]) for line in lines[3:]} == {("66.7", "66.7", "50.0", "0")}
-    settings = json.loads(out.read_text(encoding="utf-8"))["settings"]
-    given = [settings[name] for name in ("method", "kappa", "centre", "shrinkage")]
-    assert given == ["prior", 0, None, 2]
+    assert lines[1].split()[-1] == "kappa" and lines[2].split()[-1] == "-"
+    # In layer 0 all vectors of a word are equal, so its most frequent sense is taken.
+    assert lines[3].split()[-4:] == ["66.7", "66.7", "50.0", "0"]
+    assert json.loads(out.read_text(encoding="utf-8"))["settings"]["method"] == "prior"
 
 
 @pytest.mark.parametrize(

@@ -177,9 +177,7 @@ def test_wrong_arguments(texts, change, message):
 def test_the_file_of_results_is_read_again(tmp_path, cells):
     path = tmp_path / "result.json"
     write_cells(path, {"model": "a", "static": None}, cells[:3])
-    assert read_cells(path, {"model": "a", "static": None}) == cells[:3]
-    with pytest.raises(InputError, match=r"result\.json: .*; model is 'a' there, 'b' here"):
-        read_cells(path, {"model": "b", "static": None})
+    assert read_cells(path) == ({"model": "a", "static": None}, cells[:3])
 
 
 @pytest.mark.parametrize(
@@ -193,7 +191,7 @@ def test_files_that_are_no_results(tmp_path, content, message):
     path = tmp_path / "result.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(InputError, match=rf"result\.json: .* damaged: {message}"):
-        read_cells(path, {})
+        read_cells(path)
 
 
 def test_checksums(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 from bilm import ELMo
 from bilm.analysis import StaticVectors
 from bilm.analysis.static_vectors import (
-    answer_analogies,
     frequent_words,
     mean_vectors,
     train_word2vec,
@@ -142,29 +141,6 @@ def test_analogy():
         vectors.analogy("a", "x", "c")
 
 
-def test_analogies_of_a_file(tmp_path):
-    path = written(tmp_path, ": first\na b c d\na b x d\n: second\na b c a\n", "questions.txt")
-    scores = {
-        s.section: (s.right, s.asked) for s in answer_analogies(StaticVectors(WORDS, VECTORS), path)
-    }
-    assert scores["first"] == (1, 1)
-    assert scores["second"] == (0, 1)  # no answer may be a word of the question
-    assert scores["Total accuracy"][0] == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a b c d\n: s\na b c d\n", r"questions.txt: Missing section header"),
-        (": s\na b c\n", "must have a question with a vector"),
-    ],
-)
-def test_wrong_analogies_are_refused(tmp_path, content, message):
-    path = written(tmp_path, content, "questions.txt")
-    with pytest.raises(InputError, match=message):
-        answer_analogies(StaticVectors(WORDS, VECTORS), path)
-
-
 def pairs_of_words(n):
     """Sentences in which a0 occurs with b0, and a1 with b1."""
     return [[f"{side}{k % 2}" for side in "ab" * 3] for k in range(n)]
@@ -215,9 +191,6 @@ def test_the_verb_makes_and_asks(tmp_path, capsys):
     assert said[0] == "a0" and said[2] == "b0"
     assert main(["static", "--vectors", out, "--analogy", "a0", "b0", "a1", "--n", "1"]) == 0
     assert capsys.readouterr().out.split()[-1] == "b1"
-    questions = written(tmp_path, ": pairs\na0 b0 a1 b1\n", "questions.txt")
-    assert main(["static", "--vectors", out, "--analogies", str(questions)]) == 0
-    assert "100.0 %" in capsys.readouterr().out
     assert "--force" in input_error(arguments, capsys)
 
 

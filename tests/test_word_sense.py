@@ -18,7 +18,6 @@ from bilm.analysis import (
     sense_table,
     with_static,
 )
-from bilm.analysis.occurrences import unit
 from bilm.core.errors import InputError
 from tests.small_models import write_small_model
 
@@ -32,6 +31,11 @@ def uses(*rows):
     labels = [label for _, _, label in rows]
     positions = np.array([(k, 0) for k in range(len(rows))])
     return Occurrences(sentences, positions, vectors, None if None in labels else labels)
+
+
+def centred(*rows):
+    """`uses`, and one of another word that moves their mean to zero."""
+    return uses(*rows, ("other", tuple(-np.sum([v for _, v, _ in rows], axis=0)), "other"))
 
 
 TRAIN = uses(
@@ -52,46 +56,38 @@ def test_the_nearest_use_of_the_same_word():
         ("bank", EAST, "river"), ("BANK", (0.2, 0.9), "money"), ("play", NORTH, "game"),
         ("bank", NORTH, "river"),
     )  # fmt: skip
-    for centre in ("all", None):
-        found = nearest_sense(TRAIN, test, 0, SenseSettings(centre=centre))
-        # "play" has only one sense in training, wherever its vector is.
-        assert found.senses == ["river", "money", "game", "money"]
-        assert found.right.tolist() == [True, True, True, False]
-        assert found.accuracy == 0.75 and found.ambiguous_accuracy == pytest.approx(2 / 3)
-        assert found.seen.all() and found.ambiguous.tolist() == [True, True, False, True]
+    found = nearest_sense(TRAIN, test, 0)
+    # "play" has only one sense in training, wherever its vector is.
+    assert found.senses == ["river", "money", "game", "money"]
+    assert found.right.tolist() == [True, True, True, False]
+    assert found.accuracy == 0.75 and found.ambiguous_accuracy == pytest.approx(2 / 3)
+    assert found.seen.all() and found.ambiguous.tolist() == [True, True, False, True]
     assert nearest_sense(TRAIN, test).senses == ["river", "money", "game", "money"]
 
 
 def test_the_nearest_mean_is_not_the_nearest_use():
-    train = uses(
+    train = centred(
         ("bank", (1.0, 0.05), "river"), ("bank", (-1.0, 0.5), "river"), ("bank", NORTH, "money"),
         ("bank", (1.0, 1.0), "money"),
     )  # fmt: skip
     test = uses(("bank", EAST, None), ("bank", (0.6, 0.8), None))
-    assert nearest_sense(train, test, 0, SenseSettings(centre=None)).senses == ["river", "money"]
-    by_mean = nearest_sense(train, test, 0, SenseSettings("mean", None)).senses
+    assert nearest_sense(train, test, 0).senses == ["river", "money"]
+    by_mean = nearest_sense(train, test, 0, SenseSettings("mean")).senses
     # The mean of the river uses points north, the mean of the money uses north-east.
     assert by_mean == ["money", "money"]
 
 
-def test_a_mean_is_taken_from_the_vectors_first():
-    """The training uses of "bank" are at a and b; their mean is (13, 10)."""
-    a, b = (10.0, 11.0), (16.0, 9.0)
-    train = uses(("bank", a, "a"), ("bank", b, "b"), ("oak", (0, 0), "c"))
-    test = uses(("bank", (11, 9), None))
-    by_centre = {
-        centre: nearest_sense(train, test, 0, SenseSettings(centre=centre)).senses[0]
-        for centre in ("all", "word", None)
-    }
-    # Angles as seen from (8.7, 6.7), from (13, 10), and from the origin.
-    assert by_centre == {"all": "b", "word": "a", None: "a"}
+def test_the_mean_of_all_training_uses_is_subtracted():
+    """As seen from the mean, (8.7, 6.7), "b" is nearer; as seen from the origin, "a"."""
+    train = uses(("bank", (10, 11), "a"), ("bank", (16, 9), "b"), ("oak", (0, 0), "c"))
+    assert nearest_sense(train, uses(("bank", (11, 9), None)), 0).senses == ["b"]
 
 
 def test_of_equals_the_more_frequent_sense_is_taken():
-    train = uses(("bank", EAST, "river"), ("bank", EAST, "money"), ("bank", EAST, "money"))
+    train = centred(("bank", EAST, "river"), ("bank", EAST, "money"), ("bank", EAST, "money"))
     test = uses(("bank", EAST, None), ("bank", WEST, None))
-    for method in ("use", "mean", "votes", "prior"):
-        found = nearest_sense(train, test, 0, SenseSettings(method, None))
+    for method in ("use", "mean", "prior"):
+        found = nearest_sense(train, test, 0, SenseSettings(method))
         assert found.senses == ["money"] * 2
     even = uses(("bank", EAST, "river"), ("bank", EAST, "money"))
     assert first_sense(even, test).senses == ["river", "river"]
@@ -121,7 +117,7 @@ def test_words_may_be_lemmas():
 def test_a_static_vector_cannot_tell_uses_apart_and_its_context_can():
     static = of_words(bank=(3, 3), Thames=EAST, river=(0.9, 0.1), England=NORTH, pound=(0.1, 0.9))
     test = uses(("bank river", WEST, "river"), ("bank pound", WEST, "money"), ("bank", EAST, "x"))
-    rows = sense_table(TRAIN, test, SenseSettings(centre=None), static=static)
+    rows = sense_table(TRAIN, test, static=static)
     assert [row.representation for row in rows] == [
         "first sense", "static", "static context", "layer 0", "layers, static context",
     ]  # fmt: skip
@@ -149,15 +145,14 @@ def senses(n, informative, seed=0):
     return uses(*rows)
 
 
-@pytest.mark.parametrize("method", ["prior", "votes"])
-def test_the_parameter_is_chosen_on_the_training_uses(method):
+def test_kappa_is_chosen_on_the_training_uses():
     test = senses(300, True, 1)
-    found = nearest_sense(senses(300, True), test, 0, SenseSettings(method, None))
+    found = nearest_sense(senses(300, True), test, 0, SenseSettings("prior"))
     first = first_sense(senses(300, True), test)
-    assert found.parameter > 1 and found.accuracy > 0.9 > first.accuracy + 0.1
+    assert found.kappa >= 1 and found.accuracy > 0.9 > first.accuracy + 0.1
     # With uninformative vectors only the prior counts.
     noise = nearest_sense(senses(300, False), senses(300, False, 1), 0, SenseSettings("prior"))
-    assert noise.parameter <= 1
+    assert noise.kappa < 1
     assert noise.accuracy == pytest.approx(
         first_sense(senses(300, False), senses(300, False, 1)).accuracy, abs=0.02
     )
@@ -166,7 +161,7 @@ def test_the_parameter_is_chosen_on_the_training_uses(method):
 def test_the_choice_does_not_see_the_test_uses():
     train = senses(200, True)
     chosen = {
-        nearest_sense(train, senses(50, bool(k), k), 0, SenseSettings("prior")).parameter
+        nearest_sense(train, senses(50, bool(k), k), 0, SenseSettings("prior")).kappa
         for k in range(4)
     }
     assert len(chosen) == 1
@@ -174,38 +169,12 @@ def test_the_choice_does_not_see_the_test_uses():
 
 def test_the_prior_and_the_cosine_add_up():
     """log(3 + 1) + kappa cos(v, east) against log(1 + 1) + kappa cos(v, north)."""
-    train = uses(*[("w", EAST, "east")] * 3, ("w", NORTH, "north"))
+    train = centred(*[("w", EAST, "east")] * 3, ("w", NORTH, "north"))
     test = uses(("w", (0.6, 0.8), None))
     for kappa, sense in ((0, "east"), (3.4, "east"), (3.6, "north")):
-        settings = SenseSettings("prior", None, kappa=kappa)
+        settings = SenseSettings("prior", kappa=kappa)
         found = nearest_sense(train, test, 0, settings)
-        assert found.senses == [sense] and found.parameter == kappa
-
-
-def test_means_are_shrunk_to_that_of_the_word():
-    """With 2 uses east and 1 north, the word's mean is (2/3, 1/3). With shrinkage 3, the mean of
-    east is (4, 1) and the mean of north is (2, 2), both before scaling.
-    """
-    train = uses(("w", EAST, "east"), ("w", EAST, "east"), ("w", NORTH, "north"))
-    limit = unit(np.array([(4.0, 1)])) + unit(np.array([(2.0, 2)]))
-    for shrinkage, x, sense in ((3, 0.01, "north"), (3, -0.01, "east"), (0, 0.01, "east")):
-        test = uses(("w", tuple(limit[0] + [-x, x]), None))
-        # With such a large kappa, frequencies do not count.
-        for method in ("mean", "prior"):
-            settings = SenseSettings(method, None, shrinkage=shrinkage, kappa=1e6)
-            assert nearest_sense(train, test, 0, settings).senses == [sense]
-
-
-def test_votes_are_weighted_by_the_cosine():
-    near, far = (0.99, 0.14), (0.5, 0.87)
-    train = uses(("w", near, "one"), ("w", far, "two"), ("w", far, "two"), ("w", WEST, "two"))
-    test = uses(("w", EAST, None))
-    by_k = {
-        k: nearest_sense(train, test, 0, SenseSettings("votes", None, neighbours=k)).senses[0]
-        for k in (1, 2, 3, 4)
-    }
-    # For three neighbours: 0.99 against 0.5 + 0.5.
-    assert by_k == {1: "one", 2: "one", 3: "two", 4: "two"}
+        assert found.senses == [sense] and found.kappa == kappa
 
 
 def test_layers_are_compared_together():
@@ -218,7 +187,7 @@ def test_layers_are_compared_together():
 
     train = two_layers(("w", EAST, EAST, "a"), ("w", NORTH, NORTH, "b"))
     test = two_layers(("w", EAST, (0.7, 0.71), "a"), ("w", (0.71, 0.7), NORTH, "b"))
-    rows = sense_table(train, test, SenseSettings(centre=None))
+    rows = sense_table(train, test)
     assert {row.representation: row.accuracy for row in rows} == {
         "first sense": 0.5, "layer 0": 0.5, "layer 1": 0.5, "layer 2": 0.5, "layers": 1.0,
     }  # fmt: skip
@@ -229,7 +198,7 @@ def test_accuracy_by_sense_and_by_kind():
     found = nearest_sense(TRAIN, test, 0)
     assert found.accuracy == 0.8 and found.macro_accuracy == pytest.approx(2 / 3)
     row = found.row("layer 0", ["NOUN"] * 4 + ["VERB"])
-    assert row.by_kind == {"NOUN": 0.75, "VERB": 1.0} and row.parameter is None
+    assert row.by_kind == {"NOUN": 0.75, "VERB": 1.0} and row.kappa is None
     rows = sense_table(TRAIN, test, kinds=["NOUN"] * 4 + ["VERB"])
     assert rows[-1] == row
 

@@ -44,19 +44,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser,
         {
             "--words FILE": "static vectors to compare with",
-            f"--method {'|'.join(METHODS)}": "use: the nearest use; votes: the nearest uses; mean: "
-            "the nearest mean of a sense; prior: log frequency of a sense + kappa * cosine with "
-            "its mean (default: mean)",
-            "--centre all|word|none": "subtract from the vectors the mean of all uses, of the "
-            "word's uses, or nothing (default: all)",
+            f"--method {'|'.join(METHODS)}": "use: the nearest use; mean: the nearest mean of a "
+            "sense; prior: log frequency of a sense + kappa * cosine with its mean (default: mean)",
             "--pos POS ...": "use only these parts of speech, such as VERB",
             "--format text|json": "format of the results",
             "--picture FILE": "picture of the table to write: .png or .svg",
         },
     )
-    shrinkage = "mean and prior: add X uses at the mean of the word to each sense (default: 0)"
-    flags.add(parser, {"--shrinkage X": shrinkage}, type=float)
-    parser.set_defaults(method="mean", centre="all", shrinkage=0.0, format="text")
+    parser.set_defaults(method="mean", format="text")
     args = parser.parse_args(argv)
     try:
         if args.picture is not None:
@@ -103,11 +98,10 @@ def report(
     if args.words is not None:
         tokens = {token for sample, _ in (train, test) for s in sample.sentences for token in s}
         static = StaticVectors.load(args.words, keep=tokens)
-    centre = None if args.centre == "none" else args.centre
     rows = sense_table(
         uses,
         asked,
-        SenseSettings(args.method, centre, unseen=None, shrinkage=args.shrinkage),
+        SenseSettings(args.method, unseen=None),
         static=static,
         words=(train[1], test[1]),
         kinds=[word.rpartition("/")[2] for word in test[1]],

@@ -184,7 +184,6 @@ class Sample(WordsInSentences):
     labels: Sequence[str] | None = None  # of each occurrence, such as its sense
     # Occurrences of each target in the text, under "" if all words were requested.
     counts: dict[str, int] = field(default_factory=dict)
-    lines: Sequence[int] = ()  # 0-based line of each sentence in the text; empty if unknown
     targets: Sequence[str] | None = None  # of each occurrence; None: its word
 
     def by_sentence(self) -> list[np.ndarray]:
@@ -256,7 +255,6 @@ def sample_of(reservoirs: Mapping[str, Reservoir]) -> Sample:
         [tuple(texts[number]) for number in lines],
         np.array([(index[number], k) for number, k, _ in uses], np.int64).reshape(-1, 2),
         counts={name: reservoir.n_offered for name, reservoir in reservoirs.items()},
-        lines=lines,
         targets=None if "" in reservoirs else [name for _, _, name in uses],
     )
 
@@ -344,8 +342,8 @@ class Occurrences(WordsInSentences):
 
     vectors: np.ndarray  # float32 (n, layers, dim)
     labels: Sequence[str] | None = None  # of each occurrence, such as its sense
-    # The source of the vectors, JSON-able: "model" (a fingerprint), "sample" (a checksum), "n"
-    # (size of the sample), and "layer" and "context" if they were given to `encoded`.
+    # The source of the vectors, JSON-able: "model" (a fingerprint), "sample" (a checksum), and
+    # "layer" and "context" if they were given to `encoded`.
     about: dict[str, Any] = field(default_factory=dict)
     clusters: Sequence[str] | None = None  # names, or ""; None before `bilm senses`
     targets: Sequence[str] | None = None  # of each occurrence; None: its word
@@ -375,8 +373,8 @@ class Occurrences(WordsInSentences):
             context: add a last layer that does not see the word: the forward state at the previous
                 token and the backward state at the next token, in the top layer (or `layer`);
                 zeros at the ends of a sentence.
-            file: a file of occurrences (see `save`), which is resumed if it exists. It is written
-                at the end, and if Ctrl-C or an error stops the work.
+            file: a file of occurrences (see `save`), which is written, or if it exists read instead
+                of computing the vectors.
             progress: called with a `Stage` of occurrences after each sentence.
 
         Raises:
@@ -384,23 +382,25 @@ class Occurrences(WordsInSentences):
                 positions are not tokens in ascending order.
         """
         _require_tokens(sample)
-        about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
+        about = {"model": elmo.fingerprint(), "sample": _checksum(sample)}
         about |= {"layer": layer} if layer is not None else {}
         about |= {"context": True} if context else {}
-        n_layers = (elmo.n_layers if layer is None else 1) + context
-        vectors = np.empty((len(sample), n_layers, elmo.dim), np.float32)
-        done = 0
         Outputs([], updated=[file])  # checks that it can be written
-        is_new = file is not None and not os.path.exists(file)
-        if file is not None and not is_new:
+        if file is not None and os.path.exists(file):
             earlier = cls.load(file)
             if earlier.about != about:
                 raise InputError(
                     f"{file}: made with another model, other words, or another sample of the text; "
                     "name another file, or remove it."
                 )
-            done = len(earlier)
-            vectors[:done] = earlier.vectors
+            return earlier
+        n_layers = (elmo.n_layers if layer is None else 1) + context
+        vectors = np.empty((len(sample), n_layers, elmo.dim), np.float32)
+        done = 0
+        for block in _sentence_vectors(elmo, sample, layer, context):
+            vectors[done : done + len(block)] = block
+            done += len(block)
+            progress(Stage("encoding", done, len(sample), "occurrences"))
         occurrences = cls(
             sample.sentences,
             sample.positions,
@@ -409,24 +409,8 @@ class Occurrences(WordsInSentences):
             about=about,
             targets=sample.targets,
         )
-        first = int(sample.positions[done, 0]) if done < len(sample) else len(sample.sentences)
-        try:
-            for block in _sentence_vectors(elmo, sample, first, layer, context):
-                vectors[done : done + len(block)] = block
-                done += len(block)
-                progress(Stage("encoding", done, len(sample), "occurrences"))
-        except KeyboardInterrupt:
-            if file is None or not done:
-                raise
-            raise KeyboardInterrupt(
-                f"{file} has {done:,} of {len(sample):,} occurrences; the same command continues "
-                "from it."
-            ) from None
-        finally:
-            if file is not None and done:
-                is_complete = done == len(sample)
-                part = occurrences if is_complete else occurrences.select(np.arange(done))
-                part.save(file, overwrite=not is_new)
+        if file is not None:
+            occurrences.save(file, overwrite=False)
         return occurrences
 
     @classmethod
@@ -573,12 +557,12 @@ def _require_tokens(sample: WordsInSentences) -> None:
 
 
 def _sentence_vectors(
-    elmo: ELMo, sample: Sample, first: int, layer: Layer | None, context: bool
+    elmo: ELMo, sample: Sample, layer: Layer | None, context: bool
 ) -> Iterator[np.ndarray]:
-    """The vectors (occurrences, layers, dim) in each sentence from number `first` on."""
-    sentences = map(list, sample.sentences[first:])
+    """The vectors (occurrences, layers, dim) in each sentence."""
+    sentences = map(list, sample.sentences)
     encoded = elmo.encode_iter(sentences, "all" if layer is None else layer)
-    for vectors, positions in zip(encoded, sample.by_sentence()[first:], strict=True):
+    for vectors, positions in zip(encoded, sample.by_sentence(), strict=True):
         vectors = vectors.reshape(-1, *vectors.shape[-2:])  # (layers, tokens, dim)
         if context:
             forward = elmo.dim // elmo.options.n_directions

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Occurrences, indices_by_name, require_one_kind
-from bilm.core.errors import InputError, differences
+from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.writing import write_json
 
@@ -212,24 +212,17 @@ def _numbered(names: Sequence[str], values: Sequence[str]) -> np.ndarray:
     return np.array([numbers[value] for value in values], np.int64)
 
 
-def read_cells(path: PathLike, settings: dict[str, Any]) -> list[ProbeCell]:
-    """The cells of a file of results, which must have been made with the same settings."""
+def read_cells(path: PathLike) -> tuple[dict[str, Any], list[ProbeCell]]:
+    """The settings and cells of a file of results."""
     value = read_json_object(path, "file of results")
     try:
         if value["format"] != _FORMAT:
             raise ValueError("another format")
-        other = differences(value["settings"], settings)
-        cells = [ProbeCell(**cell) for cell in value["cells"]]
+        return dict(value["settings"]), [ProbeCell(**cell) for cell in value["cells"]]
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise InputError(
             f"{path}: not a file of results of `bilm probe`, or damaged: {error}."
         ) from error
-    if other:
-        raise InputError(
-            f"{path}: must have been made with the same settings; {'; '.join(other)}. Name "
-            "another file, or overwrite it with --force."
-        )
-    return cells
 
 
 def write_cells(path: PathLike, settings: dict[str, Any], cells: Iterable[ProbeCell]) -> None:

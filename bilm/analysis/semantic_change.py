@@ -5,10 +5,9 @@ The labels of the occurrences in both corpora, as from `sample_targets`, are the
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -30,8 +29,6 @@ from bilm.analysis.occurrences import (
 )
 from bilm.core.errors import InputError, require_at_least
 from bilm.extras import import_extra
-from bilm.files.hdf5 import internal_dataset, open_hdf5
-from bilm.files.identity import FACTS
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
 from bilm.progress import ShowStage, Stage, quiet
@@ -142,42 +139,6 @@ def _split_tag(token: str) -> tuple[str, str]:
     """Split attack_nn into "attack" and "nn"; without a part of speech the second is empty."""
     match = _TAG.fullmatch(token)
     return (token, "") if match is None else (match[1], match[2])
-
-
-def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
-    """A sample with vectors of the same text from `bilm embed`: HDF5, not pooled."""
-    arrays = _line_vectors(path, sample.lines)
-    rows = zip(arrays, sample.lines, sample.sentences, sample.by_sentence(), strict=True)
-    vectors = []
-    for array, line, tokens, positions in rows:
-        if array.ndim not in (2, 3) or array.shape[-2] != len(tokens):
-            raise InputError(
-                f"{path}: line {line + 1} of the text has {len(tokens)} tokens; its vectors must "
-                f"have the shape (tokens, dim) or (layers, tokens, dim), got {array.shape}. Is the "
-                "file of another text, or pooled?"
-            )
-        layers = array.reshape(-1, *array.shape[-2:])
-        vectors.append(layers[:, positions].transpose(1, 0, 2).astype(np.float32))
-    joined = np.concatenate(vectors)
-    if not np.isfinite(joined).all():
-        raise InputError(f"{path}: the vectors of the target words must be finite.")
-    with open_hdf5(path, "file of vectors") as file:
-        facts = json.loads(file.attrs.get(FACTS, "{}"))
-    about = {"model": facts["model"]} if "model" in facts else {}
-    return Occurrences(sample.sentences, sample.positions, joined, sample.labels, about)
-
-
-def _line_vectors(path: PathLike, lines: Iterable[int]) -> Iterator[np.ndarray]:
-    """The vectors of lines of a text, from a file of `bilm embed`: a matrix, or one per layer."""
-    with open_hdf5(path, "file of vectors") as file:
-        for line in lines:
-            try:
-                yield np.asarray(internal_dataset(file, str(line))[()])
-            except KeyError:
-                raise InputError(
-                    f"{path}: must have vectors of line {line + 1} of the text, under the 0-based "
-                    "line number as key."
-                ) from None
 
 
 def save_uses(path: PathLike, occurrences: Occurrences, targets: Iterable[str]) -> None:

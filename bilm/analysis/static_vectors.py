@@ -7,13 +7,12 @@ dimensions, then one word and its numbers per line. GloVe's files lack the first
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -269,31 +268,3 @@ def mean_vectors(
     present = [word for word in words if counts[word]]
     means = np.array([sums[word] / counts[word] for word in present], np.float32)
     return StaticVectors(present, means)
-
-
-class AnalogyScore(NamedTuple):
-    """The number of correct answers in a section of questions; the last score is the total."""
-
-    section: str
-    right: int
-    asked: int  # questions with a vector for each word
-
-
-def answer_analogies(vectors: StaticVectors, path: PathLike) -> list[AnalogyScore]:
-    """Answer a file of questions with gensim: `a b c d` per line, sections start with `: NAME`."""
-    path = require_file(path, "file of questions")
-    try:
-        _, sections = vectors.keyed_vectors.evaluate_word_analogies(
-            os.fspath(path), restrict_vocab=len(vectors)
-        )
-    except ZeroDivisionError:  # gensim divides by the number of questions
-        sections = []
-    except ValueError as error:
-        raise InputError(f"{path}: {error}.") from error
-    scores = [
-        AnalogyScore(s["section"], len(s["correct"]), len(s["correct"]) + len(s["incorrect"]))
-        for s in sections
-    ]
-    if not scores or not scores[-1].asked:
-        raise InputError(f"{path}: must have a question with a vector for each of its four words.")
-    return scores

@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, require_one_kind, unit
-from bilm.core.errors import InputError, one_of, real, require, require_at_least
+from bilm.core.errors import InputError, one_of, real, require
 
 if TYPE_CHECKING:
     from bilm.analysis.static_vectors import StaticVectors
 
-METHODS = ("use", "votes", "mean", "prior")
-CENTRES = ("all", "word", None)
+METHODS = ("use", "mean", "prior")
 UNSEEN = ("similar", None)
 WINDOW = 10
 """Tokens on either side whose mean static vector is the static context."""
 
 KAPPAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-NEIGHBOURS = (1, 3, 5, 10, 20)
 _FOLDS = 5
 _EQUAL = 1e-5  # smaller differences of cosines are rounding errors
-_SMALLEST_VOTE = 1e-3
 
 # The word of each training use and of each test use.
 WordLists = tuple[Sequence[str], Sequence[str]]
@@ -43,32 +40,23 @@ class SenseSettings:
     """How to find the sense of a use.
 
     Attributes:
-        method: "use": the sense of the nearest training use; "votes": the sense with the most votes
-            among the nearest uses, weighted by cosine; "mean": the sense whose mean vector is
+        method: "use": the sense of the nearest training use; "mean": the sense whose mean vector is
             nearest, as in the paper; "prior": the highest log(n_s + 1) + kappa cos(v, mean_s), for
             a sense s with n_s training uses; kappa 0 is the most frequent sense.
-        centre: subtract the mean of "all" training uses, of the same "word"'s uses, or nothing
-            (None).
         unseen: "similar" treats a word without training uses as the training word nearest in
             layer 0, which sees only the spelling; None gives it no sense.
-        shrinkage: for "mean" and "prior": number of uses at the mean of the word that are added to
-            the n_s uses of each sense.
-        kappa, neighbours: for "prior" and "votes"; None chooses the best of `KAPPAS` or
-            `NEIGHBOURS` by cross-validation on the training uses.
+        kappa: for "prior"; None chooses the best of `KAPPAS` by cross-validation on the training
+            uses.
     """
 
     method: str = "use"
-    centre: str | None = "all"
     unseen: str | None = "similar"
-    shrinkage: float = 0.0
     kappa: float | None = None
-    neighbours: int | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in {"method": METHODS, "centre": CENTRES, "unseen": UNSEEN}.items():
-            require(one_of(choices), **{name: getattr(self, name)})
-        require(real(0), kappa=self.kappa or 0, shrinkage=self.shrinkage)
-        require_at_least(1, neighbours=self.neighbours)
+        require(one_of(METHODS), method=self.method)
+        require(one_of(UNSEEN), unseen=self.unseen)
+        require(real(0), kappa=self.kappa or 0)
 
 
 class SenseRow(NamedTuple):
@@ -79,7 +67,7 @@ class SenseRow(NamedTuple):
     ambiguous_accuracy: float | None  # of words with several senses in training; None without any
     macro_accuracy: float  # mean over senses
     by_kind: Mapping[str, float] = {}  # accuracy by part of speech or the like
-    parameter: float | None = None  # kappa or the number of neighbours that was used
+    kappa: float | None = None  # of the method "prior"
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +78,7 @@ class SenseResult:
     gold: Sequence[str] | None  # the correct senses; None without labels
     seen: np.ndarray  # bool (n,): the word occurs in training
     ambiguous: np.ndarray  # bool (n,): the word has several senses in training
-    parameter: float | None = None  # kappa or the number of neighbours that was used
+    kappa: float | None = None  # of the method "prior"
 
     @property
     def right(self) -> np.ndarray:
@@ -117,7 +105,7 @@ class SenseResult:
     def row(self, representation: str, kinds: Sequence[str] = ()) -> SenseRow:
         """The scores, also for each of `kinds`, such as the parts of speech of the test uses."""
         accuracies = (self.accuracy, self.ambiguous_accuracy, self.macro_accuracy)
-        return SenseRow(representation, *accuracies, self._by(kinds), self.parameter)
+        return SenseRow(representation, *accuracies, self._by(kinds), self.kappa)
 
     def _by(self, names: Sequence[str]) -> dict[str, float]:
         """The accuracy for each name of the uses."""
@@ -158,7 +146,7 @@ def first_sense(
 ) -> SenseResult:
     """The baseline: each word's most frequent sense in training; see `nearest_sense`."""
     frequencies = SenseSettings("prior", unseen=unseen, kappa=0)
-    return replace(nearest_sense(train, test, 0, frequencies, words=words), parameter=None)
+    return replace(nearest_sense(train, test, 0, frequencies, words=words), kappa=None)
 
 
 def sense_table(
@@ -206,15 +194,15 @@ def sense_table(
 
 def as_cells(rows: Sequence[SenseRow]) -> list[list[str]]:
     """The rows as text with a head, accuracies in per cent."""
-    cells = [["", "all", "several senses", "by sense", *rows[0].by_kind, "parameter"]]
+    cells = [["", "all", "several senses", "by sense", *rows[0].by_kind, "kappa"]]
     for row in rows:
         accuracies = [row.accuracy, row.ambiguous_accuracy, row.macro_accuracy]
         accuracies += row.by_kind.values()
         percentages = ["-" if value is None else f"{100 * value:.1f}" for value in accuracies]
-        parameter = "-" if row.parameter is None else f"{row.parameter:g}"
-        cells.append([row.representation, *percentages, parameter])
-    has_parameter = any(row.parameter is not None for row in rows)
-    return cells if has_parameter else [row[:-1] for row in cells]
+        kappa = "-" if row.kappa is None else f"{row.kappa:g}"
+        cells.append([row.representation, *percentages, kappa])
+    has_kappa = any(row.kappa is not None for row in rows)
+    return cells if has_kappa else [row[:-1] for row in cells]
 
 
 def with_static(
@@ -273,78 +261,64 @@ class _SenseFinder:
 
     def senses(self, blocks: Blocks) -> SenseResult:
         """The sense of each test use."""
-        how = self._settings
-        if how.centre != "word":
-            blocks = [_joined(blocks, how.centre is not None)]
-        grid = self._grid(blocks)
+        train, test = _joined(blocks)
+        kappas = self._kappas(train)
         senses = np.full(len(self._seen), None)
         for word, rows in self._test.items():
             if word in self._train:
                 uses = self._train[word]
                 names, ranks = _ranked(self._labels[uses])
-                word_blocks = [(train[uses], test[rows]) for train, test in blocks]
-                senses[rows] = names[_best(_scores(word_blocks, ranks, how, grid))[0]]
-        parameter = grid[0] if how.method in ("prior", "votes") else None
-        return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, parameter)
+                scores = _scores(train[uses], test[rows], ranks, self._settings.method, kappas)
+                senses[rows] = names[_best(scores)[0]]
+        kappa = kappas[0] if self._settings.method == "prior" else None
+        return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, kappa)
 
-    def _grid(self, blocks: Blocks) -> Sequence[float]:
-        """The values of kappa or `neighbours`: the setting, or the best by cross-validation."""
+    def _kappas(self, train: np.ndarray) -> Sequence[float]:
+        """One value of kappa: the setting, or the best by cross-validation."""
         how = self._settings
-        parameter = {"use": 1, "votes": how.neighbours, "mean": 0, "prior": how.kappa}[how.method]
-        if parameter is not None:
-            return (parameter,)
-        grid: Sequence[float] = KAPPAS if how.method == "prior" else NEIGHBOURS
+        if how.method != "prior" or how.kappa is not None:
+            return (how.kappa or 0.0,)
         # Contiguous parts of the training text, so that documents are rarely divided.
         folds = np.arange(len(self._labels)) * _FOLDS // len(self._labels)
-        right = np.zeros(len(grid))
+        right = np.zeros(len(KAPPAS))
         for uses, fold in itertools.product(self._train.values(), range(_FOLDS)):
             heldout, rest = uses[folds[uses] == fold], uses[folds[uses] != fold]
             names, ranks = _ranked(self._labels[rest])
             if len(heldout) and len(names) > 1:
-                fold_blocks = [(train[rest], train[heldout]) for train, _ in blocks]
-                best = _best(_scores(fold_blocks, ranks, how, grid))
+                best = _best(_scores(train[rest], train[heldout], ranks, how.method, KAPPAS))
                 right += (names[best] == self._labels[heldout]).sum(axis=1)
-        return (grid[int(np.argmax(right))],)
+        return (KAPPAS[int(np.argmax(right))],)
 
 
-def _joined(blocks: Blocks, centred: bool) -> tuple[np.ndarray, np.ndarray]:
-    """One block whose dot products are mean cosines over the blocks.
-
-    `centred` subtracts the mean of the training uses.
-    """
+def _joined(blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of training and test uses whose dot products are mean cosines over the blocks, after
+    subtracting the mean of the training uses."""
     sides = []
     for pair in blocks:
-        mean = pair[0].mean(axis=0) if centred else 0
+        mean = pair[0].mean(axis=0)
         sides.append([unit(uses - mean) / len(blocks) ** 0.5 for uses in pair])
     train, test = (np.concatenate(side, axis=1) for side in zip(*sides, strict=True))
     return train, test
 
 
 def _scores(
-    blocks: Blocks, ranks: np.ndarray, how: SenseSettings, grid: Sequence[float]
+    train: np.ndarray, test: np.ndarray, ranks: np.ndarray, method: str, kappas: Sequence[float]
 ) -> np.ndarray:
-    """The score of each parameter, test use and sense (parameters, m, senses) for one word.
+    """The score of each kappa, test use and sense (kappas, m, senses) for one word.
 
     `ranks` has the rank of each training use's sense; see `_ranked`.
     """
-    train, test = _joined(blocks, how.centre == "word")
     counts = np.bincount(ranks)
-    if how.method in ("mean", "prior"):
-        sums = np.eye(len(counts))[ranks].T @ train  # (senses, dim)
-        means = unit(sums + how.shrinkage * train.mean(axis=0))
-        cosines = (unit(test) @ means.T)[np.newaxis]
-        kappas = np.reshape(grid, (-1, 1, 1))
-        return cosines if how.method == "mean" else np.log(counts + 1) + kappas * cosines
-    cosines = test @ train.T  # (m, n)
-    # Equally near uses are ordered by the frequency of their senses.
-    by_rank = np.argsort(ranks, kind="stable")
-    order = np.argsort(-np.round(cosines[:, by_rank] / _EQUAL), axis=1, kind="stable")
-    nearest = by_rank[order[:, : int(max(grid))]]
-    votes = np.maximum(np.take_along_axis(cosines, nearest, axis=1), _SMALLEST_VOTE)
-    scores = np.zeros((len(grid), len(test), len(counts)))
-    for sums, k in zip(scores, map(int, grid), strict=True):
-        np.add.at(sums, (np.arange(len(test))[:, None], ranks[nearest[:, :k]]), votes[:, :k])
-    return scores
+    if method == "use":
+        cosines = test @ train.T  # (m, n)
+        return np.stack([cosines[:, ranks == k].max(axis=1) for k in range(len(counts))], axis=1)[
+            np.newaxis
+        ]
+    means = unit(np.eye(len(counts))[ranks].T @ train)  # (senses, dim)
+    cosines = (unit(test) @ means.T)[np.newaxis]
+    if method == "mean":
+        return cosines
+    return np.log(counts + 1) + np.reshape(kappas, (-1, 1, 1)) * cosines
 
 
 def _best(scores: np.ndarray) -> np.ndarray:

@@ -14,8 +14,6 @@ tokens separated by spaces. --out is a table with one row per target word, by de
       --out change.tsv --page change.html
   bilm change old.txt.gz new.txt.gz --targets targets.txt --lemma_pos \\
       --model elmo --out change.tsv --gold graded.txt --save_uses uses
-  bilm change old.txt new.txt --targets words.txt \\
-      --old_vectors old.hdf5 --new_vectors new.hdf5 --out change.tsv
 
 A target is a word, forms of a word joined with +, as in bank+banks, or with --lemma_pos a word with
 a part of speech, as in attack_nn.
@@ -26,7 +24,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
@@ -35,6 +33,10 @@ from bilm.extras import import_extra
 from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note
+
+if TYPE_CHECKING:
+    from bilm.analysis.semantic_change import Agreement
+    from bilm.use.predictor import Predictor
 
 _CORPORA = ("old", "new")
 _MAX_SHOWN = 10
@@ -46,11 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = {"--targets FILE": words, "--out FILE": "tab-separated table to write"}
     flags.add(parser, files, required=True)
     text_command.add_elmo(parser)
-    group = parser.add_argument_group("vectors of `bilm embed`, instead of a model")
-    prefix = "HDF5 with the vectors of"
-    flags.add(group, {"--old_vectors FILE": f"{prefix} OLD", "--new_vectors FILE": f"{prefix} NEW"})
     group = parser.add_argument_group("occurrences")
-    word_command.add_layer(group, "layer number, top or average (default: top)", "top", "average")
+    layer = "layer number, top or average (default: top)"
+    word_command.add_layer(group, layer, "top", "average", default="top")
     flags.add(
         group,
         {
@@ -81,32 +81,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    files = (args.old_vectors, args.new_vectors)
-    if any(files) and not all(files):
-        flags.usage_error(args, "--old_vectors and --new_vectors require each other")
-    if not any(files):
-        flags.model_source(args)
-    elif args.model is not None or args.weight_file is not None:
-        flags.usage_error(args, "--old_vectors and --new_vectors replace the model")
+    flags.model_source(args)
+    flags.require_inputs(args)
     folders = [] if args.save_uses is None else [args.save_uses]
     uses = [os.path.join(folder, f"{name}.npz") for folder in folders for name in _CORPORA]
     outputs = flags.outputs(args, out=args.out, page=args.page, save_uses=uses, folders=folders)
-    for pattern, file in zip((args.old, args.new), files, strict=True):
-        if len(find_all_files(pattern)) > 1 and file is not None:
-            raise InputError(f"{pattern}: must be a single file for the vectors in {file}.")
+    for pattern in (args.old, args.new):
+        find_all_files(pattern)
 
     from bilm.analysis import semantic_change as change
-    from bilm.analysis.change_page import write_change_page
 
     import_extra("sklearn.cluster", "bilm change")
     targets = change.read_targets(args.targets)
     gold = None if args.gold is None else change.read_gold(args.gold)
     if gold is not None:
-        change.gold_scores(targets, gold)
+        change.gold_scores(targets, gold)  # raises errors before the work
     with ProgressDisplay() as display:
         samples = _samples(args, targets, display)
-        counts = [sample.counts for sample in samples]
         if gold is not None:
+            counts = [sample.counts for sample in samples]
             least = args.min_occurrences
             frequent = [t for t in targets if min(corpus.get(t, 0) for corpus in counts) >= least]
             change.gold_scores(frequent, gold)
@@ -114,40 +107,60 @@ def run(args: argparse.Namespace) -> int:
         old, new = _occurrences(args, samples, display)
         settings = flags.keywords(args, "min_occurrences", "seed")
         results = change.measure_change(old, new, targets, **settings, progress=display.show)
-    rare = [c.word for c in results if min(c.n_old, c.n_new) < args.min_occurrences]
-    if rare:
-        more = f" and {len(rare) - _MAX_SHOWN} more" if len(rare) > _MAX_SHOWN else ""
-        note(
-            f"Not measured, with fewer than {args.min_occurrences} occurrences in a corpus: "
-            f"{', '.join(rare[:_MAX_SHOWN])}{more}"
-        )
-    names = [os.path.basename(pattern) for pattern in (args.old, args.new)]
+    _note_rare(results, args.min_occurrences)
     with outputs.temporaries() as (table, *others):
         change.write_table(table, results)
         if args.page is not None:
-            write_change_page(
-                others.pop(0),
-                old,
-                new,
-                results,
-                n_words=args.page_words,
-                seed=args.seed,
-                corpora=(args.old, args.new) if names[0] == names[1] else (names[0], names[1]),
-                predictor=predictor,
-            )
+            _write_page(args, others.pop(0), old, new, results, predictor)
         for path, occurrences in zip(others, (old, new), strict=False):
             change.save_uses(path, occurrences, targets)
     print(*outputs.paths, sep="\n")
     if gold is not None:
-        print()
-        for line in change.agreement(results, gold, seed=args.seed):
-            print(
-                f"{line.statistic:<10}{line.measure:<15}{line.value:6.3f}  95 % interval "
-                f"{line.low:.3f} to {line.high:.3f}  {line.n} words"
-            )
-            if line.measure == "excess" and line.statistic == "Spearman" and line.high < 0:
-                note("Gold scores must rise with change; do these fall, as scores of relatedness?")
+        _print_agreement(change.agreement(results, gold, seed=args.seed))
     return 0
+
+
+def _note_rare(results: Sequence[analysis.Change], least: int) -> None:
+    if rare := [c.word for c in results if min(c.n_old, c.n_new) < least]:
+        more = f" and {len(rare) - _MAX_SHOWN} more" if len(rare) > _MAX_SHOWN else ""
+        note(
+            f"Not measured, with fewer than {least} occurrences in a corpus: "
+            f"{', '.join(rare[:_MAX_SHOWN])}{more}"
+        )
+
+
+def _write_page(
+    args: argparse.Namespace,
+    path: str,
+    old: analysis.Occurrences,
+    new: analysis.Occurrences,
+    results: Sequence[analysis.Change],
+    predictor: Predictor | None,
+) -> None:
+    from bilm.analysis.change_page import write_change_page
+
+    names = [os.path.basename(pattern) for pattern in (args.old, args.new)]
+    write_change_page(
+        path,
+        old,
+        new,
+        results,
+        n_words=args.page_words,
+        seed=args.seed,
+        corpora=(args.old, args.new) if names[0] == names[1] else (names[0], names[1]),
+        predictor=predictor,
+    )
+
+
+def _print_agreement(lines: Sequence[Agreement]) -> None:
+    print()
+    for line in lines:
+        print(
+            f"{line.statistic:<10}{line.measure:<15}{line.value:6.3f}  95 % interval "
+            f"{line.low:.3f} to {line.high:.3f}  {line.n} words"
+        )
+        if line.measure == "excess" and line.statistic == "Spearman" and line.high < 0:
+            note("Gold scores must rise with change; do these fall, as scores of relatedness?")
 
 
 def _samples(
@@ -169,19 +182,7 @@ def _occurrences(
     args: argparse.Namespace, samples: Sequence[analysis.Sample], display: ProgressDisplay
 ) -> Iterator[analysis.Occurrences]:
     """The occurrences in both corpora, with the vectors of the chosen layer."""
-    from bilm.analysis.semantic_change import embedded_occurrences
-
-    layer = "top" if args.layer is None else args.layer
-    if args.old_vectors is None:
-        elmo = text_command.load_elmo(args)
-        for name, sample in zip(_CORPORA, samples, strict=True):
-            text_command.warn_of_unseen(args, sample.sentences, getattr(args, name))
-            yield word_command.encode(elmo, sample, display, f"encoding {name}", layer=layer)
-        return
-    for path, sample in zip((args.old_vectors, args.new_vectors), samples, strict=True):
-        occurrences = embedded_occurrences(path, sample)
-        if occurrences.n_layers == 1 and args.layer is not None:
-            raise InputError(
-                f"{path}: must have all layers (`bilm embed --all`) for --layer, got one layer."
-            )
-        yield replace(occurrences, vectors=occurrences.layer(layer)[:, None])
+    elmo = text_command.load_elmo(args)
+    for name, sample in zip(_CORPORA, samples, strict=True):
+        text_command.warn_of_unseen(args, sample.sentences, getattr(args, name))
+        yield word_command.encode(elmo, sample, display, f"encoding {name}", layer=args.layer)

@@ -29,14 +29,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, differences
 from bilm.files.reading import require_file
 from bilm.files.writing import Outputs, write_json
 from bilm.progress import ProgressDisplay
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 _TAGS, _SENSES = "tags", "senses"
 _TAG_FLAGS = ("sizes", "seeds")
-_SENSE_FLAGS = ("method", "centre", "shrinkage", "kappa", "neighbours")
+_SENSE_FLAGS = ("method",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,22 +79,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         senses,
         {
-            "--method use|votes|mean|prior": "use: the nearest training use; votes: the nearest "
-            "uses, weighted by cosine; mean: the nearest mean of a sense, as in the paper; prior: "
-            "log frequency of a sense + kappa * cosine with its mean (default: use)",
-            "--centre all|word|none": "subtract from the vectors the mean of all uses, of the "
-            "word's uses, or nothing (default: all)",
-            "--neighbours N": "votes: number of uses (default: chosen by cross-validation)",
+            "--method use|mean|prior": "use: the nearest training use; mean: the nearest mean of a "
+            "sense, as in the paper; prior: log frequency of a sense + kappa * cosine with its "
+            "mean, where kappa is chosen by cross-validation (default: use)"
         },
-    )
-    flags.add(
-        senses,
-        {
-            "--shrinkage X": "mean and prior: add X uses at the mean of the word to each sense "
-            "(default: 0)",
-            "--kappa X": "prior: weight of the cosine (default: chosen by cross-validation)",
-        },
-        type=flags.value(float, "must be a number >= 0", lambda x: 0 <= x < math.inf),
     )
     flags.add(
         parser.add_argument_group("results"),
@@ -190,14 +177,22 @@ def _encode(
         ]
 
 
-def _settings(args: argparse.Namespace, elmo: ELMo, task: str) -> dict[str, Any]:
-    """The settings that the results depend on."""
+def _require_same(path: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Require that results were made with the same settings."""
+    if other := differences(theirs, ours):
+        raise InputError(
+            f"{path}: must have been made with the same settings; {'; '.join(other)}. Name another "
+            "file, or overwrite it with --force."
+        )
+
+
+def _settings(args: argparse.Namespace, task: str) -> dict[str, Any]:
+    """The settings that the results depend on, except the model."""
     from bilm.analysis.probing import checksum
 
     files = {name: getattr(args, name) for name in ("train", "test", "static")}
     return {
         "task": task,
-        "model": elmo.fingerprint(),
         **{name: path and checksum(path) for name, path in files.items()},
         **flags.keywords(args, "column", "max_tokens"),
     }
@@ -215,42 +210,57 @@ def _tags(
     n_sentences = len(train.sentences)
     probing.check_sizes(settings.sizes, n_sentences)
     static = _static(args, train, test)
-    elmo = text_command.load_elmo(args)
-    about = {**_settings(args, elmo, _TAGS), "control": settings.control}
+    about = {**_settings(args, _TAGS), "control": settings.control}
     cells: dict[probing.Key, analysis.ProbeCell] = {}
+    model = None  # of the cells
     if args.out is not None and os.path.exists(args.out) and not args.force:
-        cells = {cell.key: cell for cell in probing.read_cells(args.out, about)}
+        theirs, earlier = probing.read_cells(args.out)
+        cells, model = {cell.key: cell for cell in earlier}, theirs.get("model")
+        _require_same(args.out, theirs, about | {"model": model})
+    elmo = text_command.load_elmo(args)
+    about["model"] = elmo.fingerprint()
+    if cells:
+        _require_same(args.out, about | {"model": model}, about)
     keys = probing.keys(probing.representations(elmo.n_layers, static is not None), settings)
-
-    def n_done() -> int:
-        return sum(key in cells for key in keys)
-
-    if n_done() < len(keys):
-        train_vectors, test_vectors = _encode(args, elmo, train, test)
-        missing = probing.probe(
-            train_vectors, test_vectors, settings, static=static, done=list(cells)
-        )
-        try:
-            with ProgressDisplay() as display:
-                display.update("probing cells", n_done(), len(keys))
-                for cell in missing:
-                    cells[cell.key] = cell
-                    if args.out is not None:
-                        probing.write_cells(args.out, about, cells.values())
-                    display.update("probing cells", n_done(), len(keys))
-        except KeyboardInterrupt:
-            if args.out is None:
-                raise
-            raise KeyboardInterrupt(
-                f"{args.out} has {n_done()} of {len(keys)} cells; the same command continues "
-                "from it."
-            ) from None
+    if not set(keys) <= set(cells):
+        encoded = _encode(args, elmo, train, test)
+        missing = probing.probe(*encoded, settings, static=static, done=list(cells))
+        _measure(args, missing, cells, keys, about)
     results = [cells[key] for key in keys]
     _print_tables(results, n_sentences, len(settings.seeds))
     for path in picture.paths:
         with picture.temporaries() as (temporary,):
             save_picture(probe_chart(results, n_sentences), temporary)
         note(path)
+
+
+def _measure(
+    args: argparse.Namespace,
+    missing: Iterable[analysis.ProbeCell],
+    cells: dict[Any, analysis.ProbeCell],
+    keys: Sequence[Any],
+    about: dict[str, Any],
+) -> None:
+    """Add the missing cells, and save all after each."""
+    from bilm.analysis.probing import write_cells
+
+    def n_done() -> int:
+        return sum(key in cells for key in keys)
+
+    try:
+        with ProgressDisplay() as display:
+            display.update("probing cells", n_done(), len(keys))
+            for cell in missing:
+                cells[cell.key] = cell
+                if args.out is not None:
+                    write_cells(args.out, about, cells.values())
+                display.update("probing cells", n_done(), len(keys))
+    except KeyboardInterrupt:
+        if args.out is None:
+            raise
+        raise KeyboardInterrupt(
+            f"{args.out} has {n_done()} of {len(keys)} cells; the same command continues from it."
+        ) from None
 
 
 def _print_tables(cells: Sequence[analysis.ProbeCell], n_sentences: int, n_seeds: int) -> None:
@@ -291,12 +301,7 @@ def _senses(
     from bilm.analysis.probe_charts import save_picture, sense_chart
 
     outputs = flags.outputs(args, out=args.out, picture=args.picture)
-    options = {
-        name: getattr(args, name) for name in _SENSE_FLAGS if getattr(args, name) is not None
-    }
-    if args.centre == "none":
-        options["centre"] = None
-    settings = word_sense.SenseSettings(**options)
+    settings = word_sense.SenseSettings(args.method or "use")
     static = _static(args, train, test)
     elmo = text_command.load_elmo(args)
     train_uses, test_uses = _encode(args, elmo, train, test, context=True)
@@ -309,7 +314,8 @@ def _senses(
     show(["accuracy, %", *table(word_sense.as_cells(rows))])
     with outputs.temporaries() as temporaries:
         if args.out is not None:
-            about = {**_settings(args, elmo, _SENSES), **options}
+            about = {**_settings(args, _SENSES), "model": elmo.fingerprint()}
+            about["method"] = settings.method
             content = {"settings": about, "rows": [row._asdict() for row in rows]}
             write_json(temporaries[0], content)
         if args.picture is not None:

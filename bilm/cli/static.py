@@ -10,7 +10,6 @@ GloVe, fastText and word2vec files (.bin too) can also be searched.
       --model elmo --layer 1
   bilm static --vectors vectors.txt --nearest play bank
   bilm static --vectors vectors.txt --analogy man king woman
-  bilm static --vectors vectors.txt --analogies questions-words.txt
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Iterable, Iterator
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
-from bilm.files.reading import find_all_files, require_file
+from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
 from bilm.terminal import printable
 
@@ -53,8 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--vectors FILE": "file of vectors to read",
             "--max_words N": "read only its first N words",
             "--nearest WORD ...": "show the nearest words of each",
-            "--analogies FILE": "answer a file of questions, four words per line, and count the "
-            "correct answers",
             "--n N": "words to show (default: 10)",
         },
     )
@@ -67,12 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    is_search = args.nearest or args.analogy or args.analogies
+    is_search = args.nearest or args.analogy
     if args.vectors is not None:
         if args.text or args.out:
             flags.usage_error(args, "--vectors reads vectors; --text and --out make new ones")
         if not is_search:
-            flags.usage_error(args, "--vectors requires --nearest, --analogy or --analogies")
+            flags.usage_error(args, "--vectors requires --nearest or --analogy")
         _search(args)
         return 0
     if not (args.text and args.out) or is_search:
@@ -81,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "--model requires --method layer0 or mean")
     if args.method != "mean" and args.layer is not None:
         flags.usage_error(args, "--layer requires --method mean")
+    if args.method != "word2vec":
+        flags.model_source(args)
+    flags.require_inputs(args)
     outputs = flags.outputs(args, out=args.out)
     find_all_files(args.text)
     with ProgressDisplay() as display:
@@ -104,8 +104,9 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.St
 def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
     from bilm.analysis.static_vectors import frequent_words, mean_vectors
 
-    elmo = text_command.load_elmo(args)
     words = frequent_words(word_command.read_tokens(args.text, display), args.min_count)
+    elmo = text_command.load_elmo(args)
+    text_command.warn_of_unseen(args, [words], "the text")
     if args.method == "layer0":  # the same in all contexts
         return mean_vectors(elmo, words, ([word] for word in words), 0)
     sentences = word_command.read_tokens(args.text, display, "encoding")
@@ -113,20 +114,12 @@ def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.Stati
 
 
 def _search(args: argparse.Namespace) -> None:
-    from bilm.analysis.static_vectors import answer_analogies
-
-    if args.analogies:
-        require_file(args.analogies, "file of questions")
     vectors = analysis.StaticVectors.load(args.vectors, max_words=args.max_words)
     for word in args.nearest or ():
         _show(word, vectors.nearest(word, args.n))
     if args.analogy:
         a, b, c = args.analogy
         _show(f"{a} : {b} = {c} : ?", vectors.analogy(a, b, c, args.n))
-    for score in answer_analogies(vectors, args.analogies) if args.analogies else ():
-        if score.asked:
-            n, percent = score.asked, 100 * score.right / score.asked
-            print(f"{percent:5.1f} %  {score.right:6,} of {n:6,}  {printable(score.section)}")
 
 
 def _show(title: str, neighbours: Iterable[tuple[float, str]]) -> None:

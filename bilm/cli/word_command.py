@@ -40,9 +40,8 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
         {
             "--text FILE ...": TEXT,
             **SAMPLE,
-            "--occurrences FILE": "save the occurrences and their vectors to this file (.npz): the "
-            "same command resumes from it after Ctrl-C, and later commands need neither --text nor "
-            "--model",
+            "--occurrences FILE": "save the occurrences and their vectors to this file (.npz): "
+            "later commands need neither --text nor --model",
         },
     )
     parser.set_defaults(max_occurrences=1000, seed=0)
@@ -150,12 +149,6 @@ def read_uses(
         with ProgressDisplay() as display:
             return sample(args, targets, display)
     occurrences = analysis.Occurrences.load(args.occurrences)
-    total = occurrences.about.get("n", len(occurrences))
-    if len(occurrences) < total:
-        note(
-            f"{args.occurrences} has {len(occurrences):,} of {total:,} occurrences: repeat the "
-            "interrupted command to complete it."
-        )
     return _select(args, targets, args.occurrences, occurrences)
 
 
