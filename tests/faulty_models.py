@@ -103,9 +103,7 @@ VECTORS = {
     ),
 }
 MODELS = {
-    "dump --outfile": together(
-        "dump --save_dir run --outfile new.hdf5 --with_softmax", ".", "new.hdf5"
-    ),
+    "dump --outfile": together("dump --save_dir run --outfile new.hdf5", ".", "new.hdf5"),
     "dump --model_dir": together("dump --save_dir run --model_dir new/elmo", "new/elmo", *MODEL),
     "dump --best --force": together(
         "dump --save_dir run --best --with_states --model_dir mine --force", "mine", *MODEL

@@ -246,7 +246,6 @@ def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):
         assert file["softmax/b"].shape == file["vocabulary/words"].shape == (len(VOCABULARY),)
     error = usage_error([*arguments, "--vocab_file", "words.txt", "--without_softmax"], capsys)
     assert "--vocab_file with --outfile is for the softmax" in error
-    usage_error([*arguments, "--with_softmax", "--without_softmax"], capsys)
 
 
 def test_surprisals_as_lm_zoo_writes_them(place, capsys):

@@ -230,17 +230,3 @@ def test_a_word_that_was_cut_between_bytes_is_skipped(tmp_path, caplog, is_binar
     found = StaticVectors.load(path)
     assert found.words == ["bank", "größe"] and found.vectors.tolist() == [[1, 2], [5, 6]]
     assert "1 words are not UTF-8" in caplog.text
-
-
-@pytest.mark.slow
-def test_questions_on_rare_words_count(tmp_path):
-    """gensim by default skips words beyond the 300,000 most frequent ones."""
-    vectors = np.random.default_rng(0).normal(size=(300_010, 4)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)  # as analogies are computed
-    vectors[-1] = vectors[-2] - vectors[-4] + vectors[-3]
-    words = [f"w{k}" for k in range(len(vectors))]
-    static = StaticVectors(words, vectors)
-    a, b, c, d = words[-4], words[-2], words[-3], words[-1]
-    assert static.analogy(a, b, c, 1)[0][1] == d
-    questions = written(tmp_path, f": rare\n{a} {b} {c} {d}\n", "questions.txt")
-    assert answer_analogies(static, questions)[-1][1:] == (1, 1)

@@ -135,7 +135,8 @@ def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None)
         _show_words(args, text, words, _SHIPPED)
     min_count = "3" if sum(map(len, text.training)) >= _MANY_TOKENS else "2"
     _bilm("vocab", training, "--out", vocabulary, "--min_count", min_count)
-    _bilm("train", "--preset", "tiny", "--time", f"{60 * args.minutes:g}s", "--save_dir", model,
+    seconds = f"{max(1, round(60 * args.minutes))}s"
+    _bilm("train", "--preset", "tiny", "--time", seconds, "--save_dir", model,
           "--vocab_file", vocabulary, "--train_prefix", training,
           "--heldout_prefix", heldout)  # fmt: skip
     _bilm("dump", "--save_dir", model, "--best", "--model_dir", elmo)

@@ -35,16 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(target, {"--model_dir FOLDER": "model folder to write"})
     flags.add(parser, flags.RUN_VOCABULARY)
     flags.add(
-        parser.add_mutually_exclusive_group(),
-        {
-            "--without_softmax": "leave out the softmax and its vocabulary",
-            "--with_softmax": "write the softmax and its vocabulary (the default); an error if "
-            "the vocabulary is missing",
-        },
-    )
-    flags.add(
         parser,
         {
+            "--without_softmax": "leave out the softmax and its vocabulary",
             "--with_states": "also write the mean of the LSTM states of training; sentences then "
             "start from it instead of zeros. For a model that was trained without resets "
             "(--reset_rate 0)",
@@ -78,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     with_softmax = not args.without_softmax
     default = os.path.join(args.save_dir, VOCABULARY_FILE)
     has_words = args.vocab_file is not None or os.path.exists(default)
-    if args.outfile is not None and not (has_words or args.with_softmax or args.without_softmax):
+    if with_softmax and args.outfile is not None and not has_words:
         with_softmax = False
         note(
             f"{args.save_dir} has no {VOCABULARY_FILE}, so the softmax is left out; --vocab_file "

@@ -62,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
     flags.outputs(args, out=args.out)
     find_all_files(args.text)
     flags.require_inputs(args)
+    sentences, counts = _read_text(args)
     import_tensorflow()
-    report = _measure(args, source)
+    report = _measure(args, source, sentences, counts)
     if args.out is None:
         show(report.as_text().splitlines())
         return 0
@@ -76,25 +77,38 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
-    from bilm.analysis.description import describe
-    from bilm.files.model_files import open_model
-    from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
-    from bilm.files.weights import WORD_COUNTS, open_weights
-    from bilm.training import dump_weights
-    from bilm.training.log import read_log
-    from bilm.training.verdict import comparable
-
-    with open_model(source) as files:
-        facts = describe(files)
+def _read_text(args: argparse.Namespace) -> tuple[list[tuple[str, ...]], Counter[str]]:
+    """A sample of the sentences, and the frequencies of all words."""
     counts = Counter[str]()
-    measurements: list[float] = []
 
-    def count_tokens(sentences: Iterator[list[str]]) -> Iterator[list[str]]:
+    def counted(sentences: Iterator[list[str]]) -> Iterator[list[str]]:
         for tokens in sentences:
             counts.update([*tokens, "</S>"] if tokens else ())
             yield tokens
 
+    with ProgressDisplay() as display:
+        text = counted(word_command.read_tokens(args.text, display))
+        return analysis.sample_sentences(text, args.sentences, seed=args.seed), counts
+
+
+def _measure(
+    args: argparse.Namespace,
+    source: ModelSource,
+    sentences: list[tuple[str, ...]],
+    counts: Counter[str],
+) -> analysis.Report:
+    from bilm.analysis.description import describe
+    from bilm.files.model_files import open_model
+    from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
+    from bilm.files.run_log import read_log
+    from bilm.files.weights import WORD_COUNTS, open_weights
+    from bilm.training import dump_weights
+    from bilm.training.verdict import comparable
+
+    with open_model(source) as files:
+        facts = describe(files)
+    text_command.warn_of_unseen(args, sentences, ", ".join(args.text))
+    measurements: list[float] = []
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder, ProgressDisplay() as display:
         if facts["kind"] == "training":
             save_dir, source = str(source), folder
@@ -110,8 +124,6 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
             training_counts = weights_file.text(WORD_COUNTS)
         model = text_command.pretrained(args, source)
         elmo = model._replace(softmax_file=None).load()
-        corpus = count_tokens(word_command.read_tokens(args.text, display))
-        sentences = analysis.sample_sentences(corpus, args.sentences, seed=args.seed)
         return analysis.make_report(
             elmo,
             sentences,

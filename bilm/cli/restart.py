@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 
 from bilm.cli import flags, run_folder, training_run
-from bilm.terminal import import_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +25,6 @@ def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
-    import_tensorflow()
     training_run.join_workers(args.n_gpus)
     options, state, checkpoint = run_folder.read_run(args.save_dir)
     if state is None:

@@ -32,8 +32,8 @@ from typing import Any
 from bilm.cli import flags, run_folder, training_run
 from bilm.core.errors import InputError, differences
 from bilm.core.options import Options, preset
+from bilm.files.file_choice import holds_checkpoint
 from bilm.files.reading import find_files
-from bilm.terminal import import_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,17 +56,20 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     if os.path.isfile(args.save_dir):
         raise InputError(f"{args.save_dir!r} must be a folder, got a file.")
-    import_tensorflow()
-    training_run.join_workers(args.n_gpus)
     from bilm.data.tokenized_text import read_record
-    from bilm.files.checkpoints import holds_checkpoint
-    from bilm.training.planning import fast_precision
 
+    # Options and vocabulary are checked before TensorFlow is imported, unless it reads them.
+    if args.init_from is not None:
+        training_run.join_workers(args.n_gpus)
     options = training_run.override(_chosen_options(args), args)
     tokenizer = read_record(find_files(args.train_prefix)) or options.tokenizer
     options = dataclasses.replace(options, tokenizer=tokenizer)
     source = args.options_file or args.init_from or "the preset"
     vocabulary, options = run_folder.load_vocabulary(args, options, source)
+    if args.init_from is None:
+        training_run.join_workers(args.n_gpus)
+    from bilm.training.planning import fast_precision
+
     settings = training_run.run_settings(args, None)
     uses_recipe = args.options_file is None and args.init_from is None
     if args.precision is None and uses_recipe and args.recipe == "default":

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import shlex
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags
@@ -16,10 +16,10 @@ from bilm.core.options import MOST_CHARACTERS, Options
 from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines, read_text
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
-from bilm.terminal import count, note
+from bilm.terminal import count, import_tensorflow, note
 
 if TYPE_CHECKING:
-    from bilm.data import Vocabulary
+    from bilm.data import LMDataset, Vocabulary
     from bilm.training import Perplexity, TrainingRecord
     from bilm.training.run_state import RunState
 
@@ -32,7 +32,9 @@ _OVERRIDES = (
 
 
 def join_workers(n_gpus: int) -> None:
-    """Find the devices before TensorFlow is used; with TF_CONFIG, wait for the other workers."""
+    """Import TensorFlow, and find the devices before it is used; with TF_CONFIG, wait for the other
+    workers."""
+    import_tensorflow()
     from bilm.training.replicas import find_replicas, find_worker
 
     worker = find_worker()
@@ -67,7 +69,6 @@ def run_training(
 ) -> int:
     """Train into --save_dir with progress and print a report; resume from `checkpoint`, if it is
     not None."""
-    from bilm.data.encoding import is_cut
     from bilm.data.untokenized import warn_if_untokenized
     from bilm.files.checkpoints import holds_checkpoint
     from bilm.training import train
@@ -86,15 +87,7 @@ def run_training(
         texts["heldout_prefix"] = heldout
     if checkpoint is not None:
         note(f"resuming from {checkpoint}")
-    for flag, text in texts.items():
-        unknown = text.unknown_share()
-        note(f"--{flag}: {unknown:.1%} of the tokens are outside the vocabulary")
-    length = options.max_word_length or MOST_CHARACTERS
-    if n_cut := sum(is_cut(word, length) for word in vocabulary.words):
-        note(
-            f"{count(n_cut, 'word')} of the vocabulary of more than {length - 2} bytes will be "
-            f"cut: max_characters_per_token is {length} in the options."
-        )
+    _note_words(texts, vocabulary, options.max_word_length or MOST_CHARACTERS)
     note("reading the corpus and compiling the model ...")
     with ProgressDisplay() as display:
         show = training_display(display, options.sample_softmax)
@@ -122,6 +115,22 @@ def run_training(
         _keep_vocabulary(vocabulary, args.save_dir)
     _report(record, args.save_dir, options.sample_softmax)
     return 0
+
+
+def _note_words(
+    texts: Mapping[str, LMDataset], vocabulary: Vocabulary, max_word_length: int
+) -> None:
+    """Print the proportion of unknown tokens, and the number of words that are cut."""
+    from bilm.data.encoding import is_cut
+
+    for flag, text in texts.items():
+        unknown = text.unknown_share()
+        note(f"--{flag}: {unknown:.1%} of the tokens are outside the vocabulary")
+    if n_cut := sum(is_cut(word, max_word_length) for word in vocabulary.words):
+        note(
+            f"{count(n_cut, 'word')} of the vocabulary of more than {max_word_length - 2} bytes "
+            f"will be cut: max_characters_per_token is {max_word_length} in the options."
+        )
 
 
 def _keep_vocabulary(vocabulary: Vocabulary, save_dir: str) -> None:
