@@ -25,7 +25,6 @@ ANY_LANGUAGE = "xx"
 """The code for any language with spaces between words."""
 
 _RULES_VERSION = "2"  # increment when the rules change tokens
-_EARLIER_RULES = ("1",)
 _UNSPACED_LANGUAGES = frozenset("ja km lo my th zh".split())
 # ISO 639-1
 _TWO_LETTERS = frozenset(
@@ -99,17 +98,13 @@ class Tokenizer:
 
     @classmethod
     def from_name(cls, name: str) -> Tokenizer | None:
-        """The tokenizer with this name; None if it is unknown or its package is missing.
-
-        Earlier versions of the rules count as the same: they differ in rare marks only.
-        """
-        language, method, version = [*name.split(" "), "", ""][:3]
+        """The tokenizer with this name; None if it is unknown or its package is missing."""
+        language, method = [*name.split(" "), ""][:2]
         try:
             tokenizer = cls(language, method or "none")
         except InputError:
             return None
-        is_earlier = method in ("rules", "characters") and version in _EARLIER_RULES
-        return tokenizer if tokenizer.name == name or is_earlier else None
+        return tokenizer if tokenizer.name == name else None
 
     def tokens(self, sentence: str) -> list[str]:
         """The tokens of a sentence; joined, they are its NFC form without white space.
