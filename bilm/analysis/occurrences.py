@@ -382,7 +382,7 @@ class Occurrences(WordsInSentences):
                 positions are not tokens in ascending order.
         """
         _require_tokens(sample)
-        about = {"model": elmo.fingerprint(), "sample": _checksum(sample)}
+        about: dict[str, Any] = {"model": elmo.fingerprint(), "sample": _checksum(sample)}
         about |= {"layer": layer} if layer is not None else {}
         about |= {"context": True} if context else {}
         Outputs([], updated=[file])  # checks that it can be written

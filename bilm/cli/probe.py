@@ -223,8 +223,10 @@ def _tags(
         _require_same(args.out, about | {"model": model}, about)
     keys = probing.keys(probing.representations(elmo.n_layers, static is not None), settings)
     if not set(keys) <= set(cells):
-        encoded = _encode(args, elmo, train, test)
-        missing = probing.probe(*encoded, settings, static=static, done=list(cells))
+        train_vectors, test_vectors = _encode(args, elmo, train, test)
+        missing = probing.probe(
+            train_vectors, test_vectors, settings, static=static, done=list(cells)
+        )
         _measure(args, missing, cells, keys, about)
     results = [cells[key] for key in keys]
     _print_tables(results, n_sentences, len(settings.seeds))
