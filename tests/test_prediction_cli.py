@@ -239,8 +239,6 @@ def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):
     with h5py.File("bare.hdf5") as file:
         assert "softmax" not in file and "vocabulary" not in file
     arguments = ["dump", "--save_dir", "model", "--outfile", "w.hdf5"]
-    error = input_error([*arguments, "--with_softmax"], capsys)
-    assert "model has no vocab.txt: name" in error
     run(capsys, *arguments, "--vocab_file", "words.txt")
     with h5py.File("w.hdf5") as file:
         assert file["softmax/b"].shape == file["vocabulary/words"].shape == (len(VOCABULARY),)
