@@ -18,7 +18,7 @@ from bilm.core.options import Options, preset
 from bilm.intervals import parse_duration
 from bilm.training import loop
 from bilm.training.planning import choose_length
-from bilm.training.schedule import Plan, Schedule
+from bilm.training.schedule import Plan
 from bilm.training.trainer import Trainer
 from tests.command_line import make_text, train_arguments
 from tests.compare import assert_same_checkpoint
@@ -95,7 +95,7 @@ def clock(monkeypatch):
         clock.now += 2
         return measure(*arguments, **settings)
 
-    for module in ("loop", "trainer"):
+    for module in ("loop", "start"):
         monkeypatch.setattr(f"bilm.training.{module}.time", clock)
     monkeypatch.setattr(Trainer, "run_step", timed_step)
     monkeypatch.setattr(loop, "evaluate", timed_evaluation)
@@ -171,7 +171,7 @@ def test_a_plan_counts_tokens():
     )
     plan = Plan.from_options(options, 8)
     rates = [plan.factor("linear", position, 8) for position in range(0, 80, 8)]
-    expected = [Schedule("linear", 2).factor(step, 10) for step in range(10)]
+    expected = [Plan.with_end(10, 2).factor("linear", step, 1) for step in range(10)]
     assert rates == expected and plan.resumed(options, 40, 16) == plan
     # In batches of twice the size, the rates go on as they were.
     assert [plan.factor("linear", p, 16) for p in range(16, 80, 16)] == expected[2::2]
@@ -189,15 +189,13 @@ def test_a_run_that_had_ended_is_made_longer(caplog):
     ]  # fmt: skip
     assert "they rise again in a warm-up of 16 tokens, and fall to zero at 160" in caplog.text
     running = plan.resumed(longer, 40, 8)
-    assert running.factor("linear", 40, 8) == Schedule("linear", 2).factor(5, 20)
+    assert running.factor("linear", 40, 8) == Plan.with_end(20, 2).factor("linear", 5, 1)
     assert plan.resumed(dataclasses.replace(options, n_steps=4), 80, 8) == plan
 
 
-def test_a_schedule_by_name_keeps_the_warm_up_and_is_recorded(tmp_path):
-    corpus, options = write_corpus(tmp_path), small_options(warmup_steps=2)
-    train(options, corpus.data(options), tmp_path, schedule="linear")
-    stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
-    assert (stored["schedule"], stored["warmup_steps"]) == ("linear", 2)
+def test_the_first_rate_of_a_warm_up_is_in_the_log(tmp_path):
+    corpus, options = write_corpus(tmp_path), small_options(schedule="linear", warmup_steps=2)
+    train(options, corpus.data(options), tmp_path)
     line = (tmp_path / "log" / "train_log.jsonl").read_text("utf-8").splitlines()[0]
     assert json.loads(line)["learning_rate"] == pytest.approx(0.1)
 

@@ -65,7 +65,8 @@ def train_here(text: Text, save_dir: Path, **settings):
     vocabulary = load_vocab(text.vocabulary, 12)
     data = BidirectionalLMDataset(text.training, vocabulary, shuffle_on_load=True, seed=3)
     heldout = BidirectionalLMDataset(text.heldout, vocabulary, test=True)
-    settings = {"seed": 3, "schedule": "cosine", "heldout": heldout, "heldout_every": "7 steps",
+    options["schedule"] = "cosine"
+    settings = {"seed": 3, "heldout": heldout, "heldout_every": "7 steps",
                 "save_minutes": 1e-9} | settings  # fmt: skip
     checkpoint = settings.pop("checkpoint", None)
     return train(options, data, 1, save_dir, save_dir, checkpoint, **settings)

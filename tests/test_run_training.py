@@ -50,10 +50,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory):
     record = train_model(
         text,
         folder / "run",
-        options=OPTIONS | {"learning_rate": 0.5},
+        options=OPTIONS | {"learning_rate": 0.5, "schedule": "linear"},
         heldout=data_of(text, heldout=True),
         heldout_every="6 steps",
-        schedule="linear",
         progress=events,
     )
     for name in ("run", "run/best"):

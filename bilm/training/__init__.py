@@ -6,16 +6,14 @@ from bilm.files.checkpoints import load_options_latest_checkpoint
 from bilm.inference.scorer import Perplexity, SentenceScores
 from bilm.training.dumping import dump_weights
 from bilm.training.evaluation import test
-from bilm.training.loop import train
 from bilm.training.replicas import Replicas, find_replicas
 from bilm.training.run_state import TrainingRecord
-from bilm.training.schedule import Schedule
+from bilm.training.start import train
 
 __all__ = [
     "LanguageModel",
     "Perplexity",
     "Replicas",
-    "Schedule",
     "SentenceScores",
     "TrainingRecord",
     "dump_weights",

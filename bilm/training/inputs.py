@@ -7,17 +7,27 @@ numbers as an uninterrupted run, and so do all workers of a batch.
 
 from __future__ import annotations
 
+import logging
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bilm.core.errors import InputError
 from bilm.core.language_model import Feed
 from bilm.core.lstm import BatchSlice
 from bilm.core.options import Options
 from bilm.core.softmax import Negatives
-from bilm.data import network_ids
+from bilm.data import Batch, IteratorState, network_ids, reading_method
 from bilm.data.encoding import BOS_CHAR, EOS_CHAR
+from bilm.inference.feed import make_feed
+
+if TYPE_CHECKING:
+    from bilm.training.run_state import RunState
+    from bilm.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
 
 # Last number of the seed for resets; 0 and 1 are the directions of the negative samples.
 _RESETS = 2
@@ -32,6 +42,47 @@ class StepInputs(NamedTuple):
     # Per direction bool (time, batch), True where a sentence starts from zero states; empty if
     # `reset_rate` is 0.
     resets: tuple[Any, ...] = ()
+
+
+def read_inputs(
+    trainer: Trainer, data: Any, state: Callable[[], RunState]
+) -> Iterator[tuple[tuple[StepInputs, ...], IteratorState | None]]:
+    """The inputs of the remaining steps, and the state of the data set after each.
+
+    `state` returns the state of the run, whose plan may get an end while batches are read ahead: no
+    batch is read after the last step.
+    """
+    options, shape, first = trainer.options, trainer.feed_shape, state()
+    (start,), position, n = first.iterator_state, first.position, first.tokens_per_step
+    marks = _sentence_marks(options, data)
+    if reading_method(data, "iter_distinct", "iter_batches") == "iter_distinct":
+        batches = data.iter_distinct(*shape, **({} if start is None else {"state": start}))
+    else:
+        batches = data.iter_batches(*shape)
+    if position and start is None:
+        logger.warning("the data cannot resume where the run was: its text starts again")
+    batches = iter(batches)
+    while (end := state().plan.end) is None or position < end:
+        batch = next(batches, None)
+        if batch is None or (isinstance(batch, Batch) and not batch.mask.all()):
+            return  # the last batch is skipped if incomplete, as in the original
+        feed, seeds = make_feed(batch, options, shape), (first.settings.seed, position // n)
+        replicas = trainer.replicas.n_local, trainer.rows()
+        yield step_inputs(feed, options, seeds, marks, *replicas), getattr(batch, "state", None)
+        position += n
+
+
+def _sentence_marks(options: Options, data: Any) -> tuple[int, int] | None:
+    """The ids of `<S>` and `</S>` if sentence starts must be recognised by word ids."""
+    if options.char_cnn is not None or not options.reset_rate:
+        return None
+    vocabulary = getattr(data, "vocab", None)
+    if vocabulary is None:
+        raise InputError(
+            f"reset_rate = {options.reset_rate}: the data must have a vocab, whose ids of <S> and "
+            "</S> show where sentences start; or train with reset_rate = 0."
+        )
+    return vocabulary.bos, vocabulary.eos
 
 
 def step_inputs(

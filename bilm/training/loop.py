@@ -1,224 +1,315 @@
-"""`train` checks its arguments and sets up a run; the loop is in `trainer.py`."""
+"""The loop of a run: rate, step, log, evaluate, save.
+
+With several workers, each runs the same loop. Decisions depend only on the state, which is the same
+for all workers, or on the `Signals` of a step, which are averaged with its losses. If a worker
+fails, its process ends, and then the other workers end too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import os
+import logging
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from bilm.core.errors import InputError, integer, real, require, require_at_least
-from bilm.core.options import Options
-from bilm.files import checkpoints
-from bilm.files.download import without_secrets
-from bilm.files.locks import training_lock
-from bilm.files.reading import PathLike, require_path
-from bilm.files.run_log import RunLog
-from bilm.inference.scorer import Scorer
-from bilm.intervals import Interval, parse_duration
-from bilm.training import planning, saving
+import numpy as np
+
+from bilm.core.errors import InputError, NotFiniteError, TrainingError, WorkerLostError
+from bilm.data import IteratorState, prefetch
+from bilm.inference.scorer import Perplexity, Scorer, exp_of_loss
+from bilm.intervals import Interval
+from bilm.training import planning
 from bilm.training.evaluation import evaluate
-from bilm.training.fine_tuning import load_pretrained, trained_amount
-from bilm.training.replicas import find_replicas
-from bilm.training.run_state import RunSettings, RunState, TrainingRecord, read_run_state
+from bilm.training.inputs import read_inputs
+from bilm.training.interrupts import Interrupts
+from bilm.training.run_state import RunState, TrainingRecord, mean_over_rows
 from bilm.training.saving import RunFiles
-from bilm.training.schedule import Plan, Schedule
-from bilm.training.softmax_start import SoftmaxStart, softmax_start
-from bilm.training.trainer import Progress, Trainer
-from bilm.training.verdict import unigram_perplexity
+from bilm.training.schedule import steps_per_epoch
+from bilm.training.trainer import Signals, Trainer
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[TrainingRecord], bool | None]
 
 _HELDOUT_ROWS = 128
+_LOG_EVERY = 10  # steps
+_READ_AHEAD = 4  # batches
+# Errors after which the finished steps cannot be saved, with hints.
+_HINTS: dict[type, str] = {
+    NotFiniteError: " A lower learning_rate may help.",
+    WorkerLostError: " To resume from it, start the same command for all workers.",
+}
 
 
-def train(
-    options: Mapping[str, Any] | Options,
-    data: Any,
-    n_gpus: int,
-    tf_save_dir: PathLike,
-    tf_log_dir: PathLike | None,
-    restart_ckpt_file: str | None = None,
-    *,
-    seed: int = 0,
-    precision: str = "float32",
-    save_minutes: float = 10.0,
-    keep_checkpoints: int = 2,
-    progress: Progress | None = None,
-    schedule: Schedule | str | None = None,
-    heldout: Any = None,
-    heldout_every: str = "epoch",
-    patience: int | None = None,
-    init_from: PathLike | None = None,
-    init_vocab: PathLike | None = None,
-    tensorboard: bool = False,
-    time_limit: str | None = None,
-) -> TrainingRecord:
-    """Train a language model.
+@dataclass
+class Run:
+    """A call of `train`: the loop over its steps."""
 
-    Args:
-        options: training options; `n_train_tokens` is counted if it is missing.
-        data: a data set of `bilm.data`, or an object with `iter_batches(batch_size,
-            unroll_steps)` that yields dicts with token_ids, tokens_characters and next_token_id,
-            and the same keys with the suffix _reverse.
-        n_gpus: devices of this machine, each with `batch_size` rows. With TF_CONFIG, see
-            `find_replicas`, the run also uses the other workers' devices, and `data` and `heldout`
-            are this worker's share.
-        tf_save_dir: folder of options.json and the checkpoints; created if missing.
-        tf_log_dir: folder of the log, one JSON object per line; None: no log.
-        restart_ckpt_file: prefix of a checkpoint to resume from. After a checkpoint of the
-            original program, LSTM states and text start again.
-        seed: random seed; a resumed run keeps its own.
-        precision: "float32", or "bfloat16" for matrix products in bfloat16.
-        save_minutes: time between checkpoints; the last one is written at the end.
-        keep_checkpoints: number of checkpoints to keep.
-        progress: called with the `TrainingRecord` after every step; True as its result ends the
-            run, with several workers after one more step.
-        schedule: learning rate schedule, a `Schedule` or "constant", "linear" or "cosine"; None,
-            or a missing warm-up: from the options.
-        heldout: held-out text, preferably a data set of `bilm.data` with test=True. It is
-            evaluated at the end and every `heldout_every`, and the best model is kept in
-            `tf_save_dir`/best.
-        heldout_every: an interval such as "epoch", "500 steps" or "30 min".
-        patience: end the run after this many successive evaluations without a new best; None:
-            never.
-        init_from: start with the weights of a model, see `bilm.files.model_files`.
-        init_vocab: that model's vocabulary; None: the vocab.txt next to it or inside it.
-        tensorboard: also write TensorBoard's files, next to the log.
-        time_limit: approximate duration, including set-up and evaluations, such as "30min" or
-            "2h". The speed is measured during the first fifth, which determines the number of
-            steps; a resumed run keeps it. It replaces `n_epochs` and `n_steps`.
+    trainer: Trainer
+    data: Any
+    files: RunFiles
+    record: TrainingRecord
+    begun: float  # by time.monotonic()
+    save_seconds: float = math.inf  # between checkpoints
+    progress: Progress | None = None
+    heldout: Any = None  # this worker's held-out text
+    every: Interval = Interval(1, "epochs")  # noqa: RUF009 - frozen; between evaluations
+    patience: int | None = None
+    word_counts: np.ndarray | None = None  # counts at the beginning of the training text
 
-    Raises:
-        FileNotFoundError: the checkpoint does not exist.
-        InputError: the options are wrong, the data or the checkpoint do not fit them, the folder
-            holds a trained model that would be overwritten, or another process trains into it.
-        OSError: a file cannot be written.
-        TrainingError: the loss is not finite, or another worker was lost; the last checkpoint is
-            intact.
-    """
-    begun = time.monotonic()
-    unknown_options: Mapping[str, Any] = {}
-    if not isinstance(options, Options):
-        unknown_options, options = options, Options.from_dict(options, training=True)
-    if patience is not None and heldout is None:
-        raise InputError("patience needs a held-out text.")
-    if tensorboard and tf_log_dir is None:
-        raise InputError("tensorboard needs tf_log_dir, where its files are written.")
-    require(integer(), keep_checkpoints=keep_checkpoints)
-    require_at_least(1, patience=patience)
-    require(integer(0), seed=seed)
-    require(real(0), save_minutes=save_minutes)
-    if isinstance(schedule, str):
-        schedule = Schedule(schedule, options.warmup_steps)
-    if schedule is not None:
-        kind, warmup_steps = schedule.kind, schedule.warmup_steps
-        options = dataclasses.replace(options, schedule=kind, warmup_steps=warmup_steps)
-    if restart_ckpt_file is not None:
-        require_path(restart_ckpt_file, "restart_ckpt_file")
-    started_from = None
-    if init_from is not None:
-        started_from = without_secrets(require_path(init_from, "init_from"))
-    settings = RunSettings(seed, precision, started_from)
-    seconds = None if time_limit is None else parse_duration(time_limit)
-    every = Interval.parse(heldout_every)
-    replicas = find_replicas(n_gpus)
-    is_chief = replicas.worker.is_chief
-    with contextlib.ExitStack() as stack:
-        if is_chief:
-            stack.enter_context(training_lock(tf_save_dir))
-        is_resumed = planning.check_folder(tf_save_dir, restart_ckpt_file)
-        if heldout is not None or restart_ckpt_file is not None:
-            checkpoints.require_own_best(tf_save_dir, is_resumed)
-        planning.check_shares(replicas.worker, data, heldout)
-        if is_chief:
-            planning.check_options(tf_save_dir, {**unknown_options, **options.training_dict()})
-        options = planning.with_train_tokens(options, data)
-        call = {"heldout": heldout is not None and (heldout_every, patience),
-                "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
-        replicas.require_same(options.training_dict() | dataclasses.asdict(settings) | call)
-        saved = None if restart_ckpt_file is None else read_run_state(restart_ckpt_file)
-        tokens_per_step = options.batch_size * replicas.n * options.unroll_steps
-        options, plan = _plan(options, seconds, tokens_per_step, restart_ckpt_file, saved)
-        start = SoftmaxStart()
-        if restart_ckpt_file is None:
-            start = softmax_start(options, data, replicas)
-        log = None
-        if is_chief and tf_log_dir is not None:
-            log = RunLog(tf_log_dir, tensorboard)
-        trainer = Trainer(options, replicas, settings, data, plan)
-        trainer.begun = begun
-        trainer.files = RunFiles(
-            os.fspath(tf_save_dir), keep_checkpoints, log, is_chief, unknown_options
+    def __post_init__(self) -> None:
+        self._scorer = Scorer(self.trainer.model)
+        self._evaluated_at = self._saved_at = time.monotonic()
+        self._evaluation = 0.0  # seconds of the fastest evaluation
+        self._asks_to_stop = self._is_stopped = False
+        self._saved: RunState | None = None  # the state in the last checkpoint
+        self._meter = planning.SpeedMeter()
+
+    @property
+    def state(self) -> RunState:
+        return self.record.state
+
+    @state.setter
+    def state(self, state: RunState) -> None:
+        self.record.state = state
+        self.record.epoch = 1 + max(0, state.done - 1) // self.steps_per_epoch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return steps_per_epoch(self.trainer.options, self.state.tokens_per_step)
+
+    def train(self) -> TrainingRecord:
+        """Do the remaining steps of the run."""
+        self.record.first, self._interrupts = self.state, Interrupts()
+        self.files.go_back(self.state.step)
+        with self._interrupts.handled(), self._rescuing():
+            inputs = read_inputs(self.trainer, self.data, lambda: self.state)
+            with contextlib.closing(prefetch(inputs, _READ_AHEAD)) as batches:
+                self._train_steps(batches)
+            if self.state.position == 0:
+                shape = "{} rows by {} tokens".format(*self.trainer.feed_shape)
+                raise InputError(f"The data holds no batch of {shape}.")
+            self._evaluate(True)
+            self._save()
+            self.files.tidy(self.state.step)
+        return self.record
+
+    def _train_steps(self, batches: Iterator[Any]) -> None:
+        """The training loop: rate, step, log, evaluate, save, report."""
+        self._evaluate(False)  # the last step of an earlier call may not have been evaluated
+        while (batch := self._next(batches)) is not None:
+            rate = self._set_rates()
+            signals = self._train_step(*batch)
+            self._log_step(rate)
+            self._evaluate(signals.evaluate > 0)
+            self._measure_speed(signals)
+            if signals.save > 0:
+                self._save()
+            self._report(signals)
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        """The next batch; None at the end of the run."""
+        self._interrupts.due()
+        since_best, patience = self.state.heldout.since_best, self.patience
+        if self._is_stopped:
+            return None
+        if patience is not None and since_best >= patience:
+            self.record.stopped_early = not self.state.is_over
+            return None
+        self._step_begun = time.monotonic()
+        batch = next(batches, None)
+        if batch is None and self.trainer.replicas.worker.count > 1 and not self.state.is_over:
+            raise InputError("The data of a worker must not end before the run.")
+        return batch
+
+    def _set_rates(self) -> float:
+        """Set the learning rates of the next step; return Adagrad's."""
+        state, kind = self.state, self.trainer.options.schedule
+        factor = state.plan.factor(kind, state.position, state.tokens_per_step)
+        with self.trainer.replicas.scope():
+            return self.trainer.optimizer.set_rates(factor, state.done)
+
+    def _train_step(self, inputs: Any, iterator_state: IteratorState | None) -> Signals:
+        """Do a step; if the loss is not finite, raise an error and keep the states."""
+        trainer = self.trainer
+        losses, states, signals = trainer.run_step(inputs, trainer.lstm_states, self._signals())
+        loss = float(np.mean(losses))
+        if not math.isfinite(loss):
+            text = f"Step {self.state.step + 1}: the loss is {loss}."
+            if hasattr(self.data, "describe_state"):
+                where = self.data.describe_state(self.state.iterator_state[0])
+                text += f" Its batch starts at {where}."
+            raise NotFiniteError(text)
+        trainer.lstm_states, now = states, time.monotonic()
+        self.state = self.state.after_step(
+            trainer.options.n_train_tokens,
+            train_perplexity=exp_of_loss(loss),
+            iterator_state=(iterator_state,),
+            seconds=self.state.seconds + now - self._step_begun,
+            elapsed=self.record.first.elapsed + now - self.begun,
         )
-        trainer.save_seconds, trainer.progress = save_minutes * 60, progress
-        trainer.every, trainer.patience = every, patience
-        if heldout is not None:
-            _ = getattr(heldout, "n_train_tokens", None)  # raises errors before the first step
-            scorer = Scorer(trainer.model)
-            trainer.score = functools.partial(evaluate, scorer, heldout, _HELDOUT_ROWS)
-        trainer.record = TrainingRecord(trainer.state, trainer.state)
-        best = None
-        if restart_ckpt_file is not None:
-            saving.restore(trainer, restart_ckpt_file)
-            best = saving.find_best(trainer, restart_ckpt_file, is_resumed)
-        if is_chief:
-            _count_words(trainer, data, heldout)
-        trainer.assign_softmax(start)
-        if restart_ckpt_file is None and init_from is not None:
-            _begin_with(trainer, init_from, init_vocab)
-        if restart_ckpt_file is not None and is_resumed:
-            trainer.is_saved_as(restart_ckpt_file)
-        if best is not None:
-            trainer.files.write_options(options)
-            trainer.files.keep_best(best)
-        return trainer.train()
+        self.record.train_perplexity.append(self.state.train_perplexity)
+        return signals
 
+    def _signals(self) -> Signals:
+        """This worker's signals for the next step."""
+        stop = float(self._asks_to_stop)
+        if not self.trainer.replicas.worker.is_chief:
+            return Signals(stop)
+        now, every = time.monotonic(), self.every
+        return Signals(
+            stop,
+            float(now - self._saved_at > self.save_seconds),
+            float(every.unit == "seconds" and now - self._evaluated_at >= every.number),
+            self.record.first.elapsed + now - self.begun,
+            self.state.seconds,
+            self._evaluation,
+        )
 
-def _plan(
-    options: Options,
-    seconds: float | None,
-    tokens_per_step: int,
-    ckpt_file: str | None,
-    saved: RunState | None,
-) -> tuple[Options, Plan]:
-    """The length of a new run, or of the run that wrote a checkpoint; and matching options."""
-    if seconds is not None:
-        options = dataclasses.replace(options, n_epochs=None, n_steps=None)
-    if saved is None and seconds is not None:
-        return options, Plan.by_time(seconds, options, tokens_per_step)
-    if saved is None or ckpt_file is None:
-        options = planning.choose_length(options, tokens_per_step)
-        return options, Plan.from_options(options, tokens_per_step)
-    plan = saving.previous_plan(ckpt_file, saved, options)
-    plan = plan.resumed(options, saved.position, tokens_per_step)
-    if options.n_epochs is None and options.n_steps is None:
-        n_epochs, n_steps, *_ = plan.settings
-        options = dataclasses.replace(options, n_epochs=n_epochs, n_steps=n_steps)
-    return options if plan.end is None else planning.choose_length(options, tokens_per_step), plan
+    def _report(self, signals: Signals) -> None:
+        """Call `progress`. Any worker may end the run; with several workers, one step later."""
+        self._asks_to_stop = self.progress is not None and bool(self.progress(self.record))
+        is_alone = self.trainer.replicas.worker.count == 1
+        self._is_stopped = self._asks_to_stop if is_alone else signals.stop > 0
 
+    def _log_step(self, rate: float) -> None:
+        done, perplexity = self.state.done, self.state.train_perplexity
+        if done % _LOG_EVERY == 0 or done == 1 or self.state.is_over:
+            self._log(
+                train_perplexity=perplexity if math.isfinite(perplexity) else None,
+                sampled=self.trainer.model.samples,
+                learning_rate=rate,
+            )
 
-def _begin_with(trainer: Trainer, init_from: PathLike, init_vocab: PathLike | None) -> None:
-    """Load another model's weights, and count its training as this model's."""
-    with trainer.replicas.scope():
-        words = getattr(trainer.data, "vocab", None)
-        carried = load_pretrained(init_from, init_vocab, trainer.model, words)
-    trainer.record.words_carried = carried
-    tokens, passes = trained_amount(init_from)
-    trainer.state = dataclasses.replace(trainer.state, tokens=tokens, passes=passes)
+    def _log(self, **facts: Any) -> None:
+        state = self.state
+        tokens, seconds = state.position, round(state.seconds, 3)
+        self.files.log_line(
+            step=state.step, epoch=self.record.epoch, **facts, tokens=tokens, seconds=seconds
+        )
 
+    def _evaluate(self, is_due: bool) -> None:
+        """Evaluate the held-out text if `is_due` or the interval has passed, at most once per step,
+        and keep the best model. Each worker scores its share."""
+        state, step, begun = self.state, self.state.step, time.monotonic()
+        is_due = is_due or self.every.falls_on(state.done, self.steps_per_epoch)
+        if self.heldout is None or not is_due or state.heldout.measured_at == step:
+            return
+        share = evaluate(
+            self._scorer,
+            self.heldout,
+            _HELDOUT_ROWS,
+            training_states=mean_over_rows(self.trainer.lstm_states[0]),
+            show=lambda _: self._interrupts.due(),
+        )
+        values = share.losses.tolist(), share.n_predictions, share.checksum
+        losses, counts, checksums = zip(*self.trainer.replicas.all_gather(values), strict=True)
+        perplexity = Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
+        perplexity.checksum = sum(checksums)
+        perplexity.unknown, perplexity.start_ratio = share.unknown, share.start_ratio
+        heldout = state.heldout.after(perplexity, step)
+        self.state = dataclasses.replace(state, heldout=heldout)
+        if self.trainer.replicas.worker.is_chief:
+            perplexity.warn_if_lost(self.trainer.options.reset_rate)
+        ratios = perplexity.start_ratios().items()
+        self._log(
+            heldout_perplexity=float(perplexity),
+            heldout_forward=perplexity.forward,
+            heldout_backward=perplexity.backward,
+            best=heldout.best_step == step,
+            **{f"start_ratio_{name}": ratio for name, ratio in ratios if math.isfinite(ratio)},
+        )
+        self.record.heldout.append((step, perplexity))
+        self._evaluated_at = time.monotonic()
+        seconds = self._evaluated_at - begun
+        self._evaluation = min(self._evaluation or seconds, seconds)
+        if heldout.best_step == step:
+            self.files.keep_best(self._save())
 
-def _count_words(trainer: Trainer, data: Any, heldout: Any) -> None:
-    """Record word counts of the training text, and the perplexities by word frequencies alone."""
-    counts, trainer.record.unknown = planning.word_counts(data, "the training text")
-    if counts is None:
-        return
-    trainer.word_counts, trainer.record.unigram = counts, unigram_perplexity(counts, counts)
-    predicted = None
-    if heldout is not None:
-        predicted, _ = planning.word_counts(heldout, "the held-out text")
-    if predicted is not None:
-        unigram = unigram_perplexity(counts, predicted)
-        state = dataclasses.replace(trainer.state.heldout, unigram=unigram)
-        trainer.state = dataclasses.replace(trainer.state, heldout=state)
+    def _measure_speed(self, signals: Signals) -> None:
+        """Fix the length of a run by time once a fifth of its time has passed.
+
+        Until then the rates stay high. The dropout depends on the length, so it is chosen
+        first, and the speed is measured again with it.
+        """
+        state, n = self.state, self.record.n_steps
+        plan = state.plan
+        if plan.seconds is None or plan.end is not None:
+            return
+        share = signals.elapsed / plan.seconds
+        step = self._meter.seconds_per_step(n, signals.seconds, share)
+        if step is None:
+            return
+        remaining = plan.seconds - signals.elapsed - step
+        if self.trainer.options.dropout is None:
+            tokens = state.position + remaining / step * state.tokens_per_step
+            dropout = planning.choose_dropout(tokens / (self.trainer.options.n_train_tokens or 1))
+            self.trainer.options = dataclasses.replace(self.trainer.options, dropout=dropout)
+            if dropout:
+                self.trainer.compile_step()
+                self._meter.restart(n + 1)
+            return
+        if share < planning.FIXED_AT:
+            return
+        if not signals.evaluation:
+            self._evaluate(True)  # to measure its duration
+        if self.state.heldout.measured_at == self.state.step:
+            return  # the signals of the next step include it
+        if self.heldout is not None:
+            step, remaining = planning.with_evaluations(
+                step, remaining, signals.evaluation, self.every, self.steps_per_epoch
+            )
+        n_steps = self.state.done + planning.steps_in(step, remaining, self.state.done)
+        self.trainer.options = dataclasses.replace(self.trainer.options, n_steps=n_steps)
+        end = n_steps * self.state.tokens_per_step
+        plan = plan.fixed(self.state.position, end, self.trainer.options)
+        self.state = dataclasses.replace(self.state, plan=plan)
+        # From this checkpoint on, the run can be resumed bit for bit.
+        self._save()
+        self.files.write_options(self.trainer.options)
+
+    def _save(self) -> str:
+        """Write a checkpoint if the state has changed since the last one; return its prefix."""
+        if self.record.checkpoint is None or self._saved is not self.state:
+            self.is_saved_as(self.files.save(self))
+        self._saved_at = time.monotonic()
+        return self.record.checkpoint or ""
+
+    def is_saved_as(self, ckpt_file: str) -> None:
+        """Record that a checkpoint holds the current state."""
+        self.record.checkpoint, self._saved = ckpt_file, self.state
+
+    @contextlib.contextmanager
+    def _rescuing(self) -> Iterator[None]:
+        """On an error, save the finished steps and name the checkpoint to resume from."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self._interrupts.insisted:
+                self._rescue()
+            raise
+        except (InputError, OSError, TrainingError) as error:
+            hint = _HINTS.get(type(error))
+            if hint is None and self.record.n_steps == 0:
+                raise
+            text = str(error)
+            if isinstance(error, OSError) and error.strerror is not None:
+                text = f"{error.filename}: {error.strerror}."
+            if hint is None:
+                self._rescue()
+            last = self.files.last_checkpoint()
+            last = "there is no checkpoint" if last is None else f"the last checkpoint is {last}"
+            text += f" Training stopped after step {self.state.step}; {last}."
+            raise type(error)(text + (hint or "")) from error
+
+    def _rescue(self) -> None:
+        """Save the finished steps, if any; impossible with several workers, which are in a step."""
+        if self.record.n_steps > 0 and self.trainer.replicas.worker.count == 1:
+            try:
+                self._save()
+            except (OSError, TrainingError) as error:
+                logger.warning("not saved: %s", error)

@@ -36,7 +36,7 @@ from bilm.training.run_state import (
 from bilm.training.schedule import Plan
 
 if TYPE_CHECKING:
-    from bilm.training.trainer import Trainer
+    from bilm.training.loop import Run
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +67,12 @@ class RunFiles:
         if self.log is not None:
             self.log.write(**facts)
 
-    def save(self, trainer: Trainer) -> str:
+    def save(self, run: Run) -> str:
         """Write a checkpoint, keep the newest `keep`, and return its prefix.
 
         Nothing is written if a value is not finite.
         """
-        state, replicas = trainer.state, trainer.replicas
+        state, trainer, replicas = run.state, run.trainer, run.trainer.replicas
         tensors: dict[str, Any] = {w.checkpoint: w.variable.value for w in trainer.table}
         tensors |= trainer.slots
         tensors |= named_states(replicas.gathered(trainer.lstm_states), STATES_PREFIX)
@@ -88,8 +88,8 @@ class RunFiles:
                 iterator_states if len(iterator_states) > 1 else iterator_states[0]
             )
             tensors[RUN_STATE] = json.dumps(saved)
-            if trainer.word_counts is not None:
-                tensors[WORD_COUNTS] = trainer.word_counts
+            if run.word_counts is not None:
+                tensors[WORD_COUNTS] = run.word_counts
             tensors[checkpoints.PERPLEXITY] = np.float32(state.train_perplexity)
             checkpoints.save_checkpoint(self.folder, state.step, tensors, self.keep)
         return checkpoints.checkpoint_prefix(self.folder, state.step)
@@ -116,15 +116,40 @@ def previous_plan(ckpt_file: str, saved: RunState, options: Options) -> Plan:
     return Plan.from_options(options, saved.tokens_per_step)
 
 
-def restore(trainer: Trainer, ckpt_file: str) -> None:
+def resume(run: Run, ckpt_file: str, is_resumed: bool) -> None:
+    """Continue from a checkpoint; `is_resumed`: it is in the run's own folder.
+
+    The best model is copied to the folder, if it is missing there. If it is missing next to the
+    checkpoint, the best perplexity and patience start again.
+    """
+    _restore(run, ckpt_file)
+    best_step, best = run.state.heldout.best_step, None
+    if is_resumed:
+        # A crash may have prevented that this checkpoint was kept as the best one.
+        best = ckpt_file if best_step == run.state.step else None
+    elif best_step is not None:
+        best = checkpoints.find_best(ckpt_file, best_step)
+        if best is None:
+            run.state = dataclasses.replace(run.state, heldout=HeldoutState())
+            logger.warning(
+                "%s: the best model of its run (step %d) is missing next to it: the best "
+                "perplexity and patience start again", ckpt_file, best_step,
+            )  # fmt: skip
+    if best is not None:
+        run.files.write_options(run.trainer.options)
+        run.files.keep_best(best)
+
+
+def _restore(run: Run, ckpt_file: str) -> None:
     """Set the variables, the LSTM states and the state of a run from a checkpoint."""
+    trainer, state = run.trainer, run.state
     with trainer.replicas.scope():
         checkpoints.load_variables(ckpt_file, trainer.table, trainer.slots)
-    saved, state = read_run_state(ckpt_file), trainer.state
+    saved = read_run_state(ckpt_file)
     if saved is None:
         # The original did not record its number of devices.
         step = checkpoints.read_step(ckpt_file)
-        trainer.state = dataclasses.replace(state, step=step, tokens=None, passes=None)
+        run.state = dataclasses.replace(state, step=step, tokens=None, passes=None)
         return
     worker, states = trainer.replicas.worker, saved.iterator_state
     if (saved.batch_shape, len(states)) == (state.batch_shape, worker.count):
@@ -132,12 +157,12 @@ def restore(trainer: Trainer, ckpt_file: str) -> None:
         trainer.lstm_states = trainer.local_states(load_states(ckpt_file, zeros))
         iterator_state = states[worker.index]
     else:
-        iterator_state = _other_rows(trainer, ckpt_file, saved)
+        iterator_state = _other_rows(run, ckpt_file, saved)
     # The seed determines the random numbers, so a resumed run keeps its own.
     settings = dataclasses.replace(
         state.settings, seed=saved.settings.seed, init_from=saved.settings.init_from
     )
-    trainer.state = dataclasses.replace(
+    run.state = dataclasses.replace(
         saved,
         batch_shape=state.batch_shape,
         plan=state.plan,
@@ -146,14 +171,14 @@ def restore(trainer: Trainer, ckpt_file: str) -> None:
     )
 
 
-def _other_rows(trainer: Trainer, ckpt_file: str, saved: RunState) -> IteratorState | None:
+def _other_rows(run: Run, ckpt_file: str, saved: RunState) -> IteratorState | None:
     """The iterator state for another batch shape or number of workers."""
-    worker, n_saved = trainer.replicas.worker, len(saved.iterator_state)
+    worker, n_saved = run.trainer.replicas.worker, len(saved.iterator_state)
     is_same = n_saved == worker.count
     logger.warning(
         "%s: batches were %d rows by %d tokens and are now %d by %d%s; the LSTM states start at "
         "zero, and %s",
-        ckpt_file, *saved.batch_shape, *trainer.state.batch_shape,
+        ckpt_file, *saved.batch_shape, *run.state.batch_shape,
         "" if is_same else f", workers were {n_saved} and are now {worker.count}",
         "the text continues with new sentences" if is_same else
         "the shard that was being read is read again from its start",
@@ -165,23 +190,4 @@ def _other_rows(trainer: Trainer, ckpt_file: str, saved: RunState) -> IteratorSt
         state = states[worker.index]
     else:
         state = min(states, key=lambda state: state.shard).with_worker(*worker.share)
-    return state.with_batches(*trainer.feed_shape)
-
-
-def find_best(trainer: Trainer, ckpt_file: str, is_resumed: bool) -> str | None:
-    """The checkpoint of a resumed run's best model, if it must be copied to the folder; otherwise
-    None. If it is missing, the best perplexity and patience start again."""
-    best_step = trainer.state.heldout.best_step
-    if is_resumed:
-        # A crash may have prevented that this checkpoint was kept as the best one.
-        return ckpt_file if best_step == trainer.state.step else None
-    if best_step is None:
-        return None
-    best = checkpoints.find_best(ckpt_file, best_step)
-    if best is None:
-        trainer.state = dataclasses.replace(trainer.state, heldout=HeldoutState())
-        logger.warning(
-            "%s: the best model of its run (step %d) is missing next to it: the best perplexity "
-            "and patience start again", ckpt_file, best_step,
-        )  # fmt: skip
-    return best
+    return state.with_batches(*run.trainer.feed_shape)

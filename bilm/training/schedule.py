@@ -11,39 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from bilm.core.errors import integer, one_of, require
-from bilm.core.options import SCHEDULES, Options
+from bilm.core.options import Options
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A factor of the learning rates for every step.
-
-    A rate that falls to zero gives a better model than the original's constant rate, and a warm-up
-    allows higher rates.
-
-    Args:
-        kind: after the warm-up the factor is 1 ("constant"), or falls from 1 to 0 at the end of
-            the run, linearly ("linear") or along half a cosine ("cosine").
-        warmup_steps: steps in which the factor rises from near 0 to 1, at most half of the run.
-    """
-
-    kind: str = "constant"
-    warmup_steps: int = 0
-
-    def __post_init__(self) -> None:
-        require(one_of(SCHEDULES), schedule=self.kind)
-        require(integer(0), warmup_steps=self.warmup_steps)
-
-    def factor(self, step: int, n_steps: int) -> float:
-        """The factor of a step of the run, 0-based.
-
-        >>> [Schedule("linear", warmup_steps=2).factor(step, 6) for step in range(6)]
-        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
-        """
-        return Plan.with_end(n_steps, self.warmup_steps).factor(self.kind, step, 1)
 
 
 @dataclass(frozen=True)

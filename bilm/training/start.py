@@ -1,0 +1,200 @@
+"""`train`: checks its arguments, and starts or resumes a run."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from bilm.core.errors import InputError, integer, real, require, require_at_least
+from bilm.core.options import Options
+from bilm.files import checkpoints
+from bilm.files.download import without_secrets
+from bilm.files.locks import training_lock
+from bilm.files.reading import PathLike, require_path
+from bilm.files.run_log import RunLog
+from bilm.intervals import Interval, parse_duration
+from bilm.training import planning, saving
+from bilm.training.fine_tuning import load_pretrained, trained_amount
+from bilm.training.loop import Progress, Run
+from bilm.training.replicas import Replicas, find_replicas
+from bilm.training.run_state import RunSettings, RunState, TrainingRecord, read_run_state
+from bilm.training.saving import RunFiles
+from bilm.training.schedule import Plan
+from bilm.training.softmax_start import SoftmaxStart, softmax_start
+from bilm.training.trainer import Trainer
+from bilm.training.verdict import unigram_perplexity
+
+
+def train(
+    options: Mapping[str, Any] | Options,
+    data: Any,
+    n_gpus: int,
+    tf_save_dir: PathLike,
+    tf_log_dir: PathLike | None,
+    restart_ckpt_file: str | None = None,
+    *,
+    seed: int = 0,
+    precision: str = "float32",
+    save_minutes: float = 10.0,
+    keep_checkpoints: int = 2,
+    progress: Progress | None = None,
+    heldout: Any = None,
+    heldout_every: str = "epoch",
+    patience: int | None = None,
+    init_from: PathLike | None = None,
+    init_vocab: PathLike | None = None,
+    tensorboard: bool = False,
+    time_limit: str | None = None,
+) -> TrainingRecord:
+    """Train a language model.
+
+    Args:
+        options: training options; `n_train_tokens` is counted if it is missing.
+        data: a data set of `bilm.data`, or an object with `iter_batches(batch_size,
+            unroll_steps)` that yields dicts with token_ids, tokens_characters and next_token_id,
+            and the same keys with the suffix _reverse.
+        n_gpus: devices of this machine, each with `batch_size` rows. With TF_CONFIG, see
+            `find_replicas`, the run also uses the other workers' devices, and `data` and `heldout`
+            are this worker's share.
+        tf_save_dir: folder of options.json and the checkpoints; created if missing.
+        tf_log_dir: folder of the log, one JSON object per line; None: no log.
+        restart_ckpt_file: prefix of a checkpoint to resume from. After a checkpoint of the
+            original program, LSTM states and text start again.
+        seed: random seed; a resumed run keeps its own.
+        precision: "float32", or "bfloat16" for matrix products in bfloat16.
+        save_minutes: time between checkpoints; the last one is written at the end.
+        keep_checkpoints: number of checkpoints to keep.
+        progress: called with the `TrainingRecord` after every step; True as its result ends the
+            run, with several workers after one more step.
+        heldout: held-out text, preferably a data set of `bilm.data` with test=True. It is
+            evaluated at the end and every `heldout_every`, and the best model is kept in
+            `tf_save_dir`/best.
+        heldout_every: an interval such as "epoch", "500 steps" or "30 min".
+        patience: end the run after this many successive evaluations without a new best; None:
+            never.
+        init_from: start with the weights of a model, see `bilm.files.model_files`.
+        init_vocab: that model's vocabulary; None: the vocab.txt next to it or inside it.
+        tensorboard: also write TensorBoard's files, next to the log.
+        time_limit: approximate duration, including set-up and evaluations, such as "30min" or
+            "2h". The speed is measured during the first fifth, which determines the number of
+            steps; a resumed run keeps it. It replaces `n_epochs` and `n_steps`.
+
+    Raises:
+        FileNotFoundError: the checkpoint does not exist.
+        InputError: the options are wrong, the data or the checkpoint do not fit them, the folder
+            holds a trained model that would be overwritten, or another process trains into it.
+        OSError: a file cannot be written.
+        TrainingError: the loss is not finite, or another worker was lost; the last checkpoint is
+            intact.
+    """
+    begun = time.monotonic()
+    unknown_options: Mapping[str, Any] = {}
+    if not isinstance(options, Options):
+        unknown_options, options = options, Options.from_dict(options, training=True)
+    if patience is not None and heldout is None:
+        raise InputError("patience needs a held-out text.")
+    if tensorboard and tf_log_dir is None:
+        raise InputError("tensorboard needs tf_log_dir, where its files are written.")
+    require(integer(), keep_checkpoints=keep_checkpoints)
+    require_at_least(1, patience=patience)
+    require(integer(0), seed=seed)
+    require(real(0), save_minutes=save_minutes)
+    if restart_ckpt_file is not None:
+        require_path(restart_ckpt_file, "restart_ckpt_file")
+    source = None if init_from is None else without_secrets(require_path(init_from, "init_from"))
+    settings = RunSettings(seed, precision, source)
+    seconds = None if time_limit is None else parse_duration(time_limit)
+    every = Interval.parse(heldout_every)
+
+    replicas = find_replicas(n_gpus)
+    is_chief = replicas.worker.is_chief
+    with training_lock(tf_save_dir) if is_chief else contextlib.nullcontext():
+        is_resumed = planning.check_folder(tf_save_dir, restart_ckpt_file)
+        if heldout is not None or restart_ckpt_file is not None:
+            checkpoints.require_own_best(tf_save_dir, is_resumed)
+        planning.check_shares(replicas.worker, data, heldout)
+        if is_chief:
+            planning.check_options(tf_save_dir, {**unknown_options, **options.training_dict()})
+        options = planning.with_train_tokens(options, data)
+        call = {"heldout": heldout is not None and (heldout_every, patience),
+                "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
+        replicas.require_same(options.training_dict() | dataclasses.asdict(settings) | call)
+        options, plan = _plan(options, replicas, seconds, restart_ckpt_file)
+        start = SoftmaxStart() if restart_ckpt_file else softmax_start(options, data, replicas)
+        log = RunLog(tf_log_dir, tensorboard) if is_chief and tf_log_dir is not None else None
+        files = RunFiles(os.fspath(tf_save_dir), keep_checkpoints, log, is_chief, unknown_options)
+        trainer = Trainer(options, replicas, settings)
+        trainer.assign_softmax(start)
+        state = RunState(trainer.batch_shape, plan=plan, settings=settings)
+        run = Run(
+            trainer,
+            data,
+            files,
+            TrainingRecord(state, state),
+            begun,
+            save_minutes * 60,
+            progress,
+            heldout,
+            every,
+            patience,
+        )
+        _ = getattr(heldout, "n_train_tokens", None)  # raises errors before the first step
+        if restart_ckpt_file is not None:
+            saving.resume(run, restart_ckpt_file, is_resumed)
+        elif init_from is not None:
+            _begin_with(run, init_from, init_vocab)
+        if is_chief:
+            _count_words(run)
+        if is_resumed:
+            run.is_saved_as(restart_ckpt_file or "")
+        return run.train()
+
+
+def _plan(
+    options: Options, replicas: Replicas, seconds: float | None, ckpt_file: str | None
+) -> tuple[Options, Plan]:
+    """The length of a new run, or of the run that wrote a checkpoint; and matching options."""
+    tokens_per_step = options.batch_size * replicas.n * options.unroll_steps
+    saved = None if ckpt_file is None else read_run_state(ckpt_file)
+    if seconds is not None:
+        options = dataclasses.replace(options, n_epochs=None, n_steps=None)
+    if saved is None and seconds is not None:
+        return options, Plan.by_time(seconds, options, tokens_per_step)
+    if saved is None or ckpt_file is None:
+        options = planning.choose_length(options, tokens_per_step)
+        return options, Plan.from_options(options, tokens_per_step)
+    plan = saving.previous_plan(ckpt_file, saved, options)
+    plan = plan.resumed(options, saved.position, tokens_per_step)
+    if options.n_epochs is None and options.n_steps is None:
+        n_epochs, n_steps, *_ = plan.settings
+        options = dataclasses.replace(options, n_epochs=n_epochs, n_steps=n_steps)
+    return options if plan.end is None else planning.choose_length(options, tokens_per_step), plan
+
+
+def _begin_with(run: Run, init_from: PathLike, init_vocab: PathLike | None) -> None:
+    """Load another model's weights, and count its training as this model's."""
+    with run.trainer.replicas.scope():
+        words = getattr(run.data, "vocab", None)
+        carried = load_pretrained(init_from, init_vocab, run.trainer.model, words)
+    run.record.words_carried = carried
+    tokens, passes = trained_amount(init_from)
+    run.state = dataclasses.replace(run.state, tokens=tokens, passes=passes)
+
+
+def _count_words(run: Run) -> None:
+    """Record word counts of the training text, and the perplexities by word frequencies alone."""
+    counts, run.record.unknown = planning.word_counts(run.data, "the training text")
+    if counts is None:
+        return
+    run.word_counts, run.record.unigram = counts, unigram_perplexity(counts, counts)
+    predicted = None
+    if run.heldout is not None:
+        predicted, _ = planning.word_counts(run.heldout, "the held-out text")
+    if predicted is not None:
+        unigram = unigram_perplexity(counts, predicted)
+        scores = dataclasses.replace(run.state.heldout, unigram=unigram)
+        run.state = dataclasses.replace(run.state, heldout=scores)
