@@ -140,8 +140,8 @@ class LanguageModel(keras.Model):
         projection_dim), and the states. Arguments as for `losses`; `directions`: the
         directions in `feed` and `states`, None: all."""
         vectors = self.encoder(feed.distinct)  # (distinct, projection_dim)
-        # (distinct, projection_dim) -> (time, batch, projection_dim)
-        inputs = [tf.gather(vectors, feed.words[k]) for k in range(len(states))]
+        # (distinct, projection_dim) -> (time, batch, projection_dim) of each direction
+        inputs = tf.unstack(_at_positions(vectors, feed.words), num=len(states))
         boundaries = []
         if resets:
             zeros = self.network.zero_states(1)
@@ -157,6 +157,17 @@ class LanguageModel(keras.Model):
             directions=directions,
         )
         return [layers[-1] for layers in outputs], tf.nest.map_structure(tf.stop_gradient, after)
+
+
+@tf.custom_gradient
+def _at_positions(vectors: tf.Tensor, words: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    """The vectors of words, (..., dim). tf.gather has a sparse gradient, which each operation of
+    the encoder would sum again."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        return tf.math.unsorted_segment_sum(upstream, words, tf.shape(vectors)[0]), None
+
+    return tf.gather(vectors, words), gradient
 
 
 def _checked_vocabulary_size(options: Options, samples: bool) -> int:

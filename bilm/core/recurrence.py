@@ -17,7 +17,7 @@ Source: Peters et al. (2018), section 3.4.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -55,17 +55,16 @@ def projected_lstm(
         _step_functions(clips.cell, proj_clip, compiled), tf.as_dtype(precision), boundaries
     )
     if not trains:
-        (outputs, c, h), _ = layer.forward(inputs, state, tensors, saves=False)
-        return outputs, LSTMState(c, h)
+        return layer.infer(inputs, state, tensors)
 
     @tf.custom_gradient
     def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *weights: tf.Tensor) -> Any:
-        result, saved = layer.forward(inputs, LSTMState(c, h), weights, saves=True)
+        (outputs, state), saved = layer.forward(inputs, LSTMState(c, h), weights)
 
         def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
             return layer.backward(upstream, saved, weights)
 
-        return result, gradient
+        return (outputs, *state), gradient
 
     outputs, c, h = run(inputs, state.c, state.h, *tensors)
     return outputs, LSTMState(c, h)
@@ -125,16 +124,13 @@ def _cell_gradient(
     boundaries: Boundaries,
     d_c: tf.Tensor,
     d_m: tf.Tensor,
-    d_bias: tf.Tensor,
     clip: float | None,
 ) -> tuple[tf.Tensor, ...]:
-    """Gradients of z, bias (added to `d_bias`) and c; and m again, which the projection's gradient
-    needs."""
+    """Gradients of z and c; and m again, which the projection's gradient needs."""
     with tf.GradientTape() as tape:
-        tape.watch((z, bias, c))
+        tape.watch((z, c))
         new_c, m = _cell(z, bias, c, boundaries, clip)
-    d_z, d_bias_step, d_c = tape.gradient((new_c, m), (z, bias, c), (d_c, d_m))
-    return d_z, d_bias + d_bias_step, d_c, m
+    return (*tape.gradient((new_c, m), (z, c), (d_c, d_m)), m)
 
 
 def _output_gradient(
@@ -171,12 +167,12 @@ def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: 
 
 
 class _Saved(NamedTuple):
-    """Values of all steps for the backward loop."""
+    """Values of a step for the backward loop."""
 
-    xh: Any  # [x; h], the right factor of the first matmul, (time, features, batch)
-    z: tf.TensorArray  # its result
-    c: tf.TensorArray  # the cell state before the step
-    p: tf.TensorArray  # the projection before clipping
+    xh: tf.Tensor  # [x; h], the right factor of the first matmul
+    z: tf.Tensor  # its result
+    c: tf.Tensor  # the cell state before the step
+    p: tf.Tensor  # the projection before clipping
 
 
 class _Layer(NamedTuple):
@@ -184,89 +180,100 @@ class _Layer(NamedTuple):
     dtype: tf.DType  # of the matmuls
     boundaries: Boundaries  # see `_in_loop`
 
+    def infer(
+        self, inputs: tf.Tensor, state: LSTMState, weights: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, LSTMState]:
+        """Outputs and state as `projected_lstm` returns them."""
+        n_steps = _n_steps(inputs)
+        inputs, c, xh, step = self._start(inputs, state, weights)
+
+        def body(t: tf.Tensor, c: tf.Tensor, xh: tf.Tensor, outputs: tf.TensorArray) -> Any:
+            next_input = inputs[tf.minimum(t + 1, n_steps - 1)]
+            c, xh, output, _ = step(c, xh, next_input, self._boundaries_at(t))
+            return t + 1, c, xh, outputs.write(t, output)
+
+        outputs = tf.TensorArray(tf.float32, n_steps)
+        _, c, _, outputs = tf.while_loop(lambda t, *_: t < n_steps, body, (0, c, xh, outputs))
+        return self._result(outputs.stack(), c)
+
     def forward(
-        self, inputs: tf.Tensor, state: LSTMState, weights: Sequence[tf.Tensor], saves: bool
-    ) -> tuple[tuple[tf.Tensor, ...], Any]:
-        """Outputs and state as `projected_lstm` returns them, and `_Saved` if `saves`."""
+        self, inputs: tf.Tensor, state: LSTMState, weights: Sequence[tf.Tensor]
+    ) -> tuple[tuple[tf.Tensor, LSTMState], list[_Saved]]:
+        """`infer` with a loop unrolled in the graph, and the values for `backward`."""
+        inputs, c, xh, step = self._start(inputs, state, weights)
+        xs = tf.unstack(inputs)
+        outputs, saved = [], []
+        for t, next_input in enumerate([*xs[1:], xs[-1]]):
+            c, xh, output, values = step(c, xh, next_input, self._boundaries_at(t))
+            outputs.append(output)
+            saved.append(values)
+        return self._result(tf.stack(outputs), c), saved
+
+    def _start(
+        self, inputs: tf.Tensor, state: LSTMState, weights: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Callable[..., Any]]:
+        """The inputs as the loop reads them, the first c and [x; h], and the function of a step."""
         kernel, bias, *projection = weights
         # (input_dim + hidden_dim, 4 * dim) -> (4 * dim, input_dim + hidden_dim), and
         # (dim, hidden_dim) -> (hidden_dim, dim): otherwise the matmuls take a third longer.
         kernel, *projection = (tf.transpose(tf.cast(w, self.dtype)) for w in (kernel, *projection))
         bias = bias[:, tf.newaxis]  # (4 * dim, 1)
-        n_steps = _n_steps(inputs)
         inputs = tf.cast(_transposed(inputs), self.dtype)
+        c, h = map(tf.transpose, state)
 
-        def step(t: tf.Tensor, c: tf.Tensor, xh: tf.Tensor, outputs: Any, saved: Any) -> Any:
-            boundaries = self._boundaries_at(t)
+        def step(c: tf.Tensor, xh: tf.Tensor, next_input: tf.Tensor, boundaries: Boundaries) -> Any:
             z = kernel @ xh  # the pre-activations, (4 * dim, batch)
             new_c, m = self.steps.cell(z, bias, c, boundaries)
             p = projection[0] @ m if projection else m  # (hidden_dim, batch)
-            next_input = inputs[tf.minimum(t + 1, n_steps - 1)]
             output, next_xh = self.steps.output(p, next_input, boundaries)
-            if saves:
-                saved = _Saved(*(a.write(t, v) for a, v in zip(saved, (xh, z, c, p), strict=True)))
-            return t + 1, new_c, next_xh, outputs.write(t, output), saved
+            return new_c, next_xh, output, _Saved(xh, z, c, p)
 
-        saved: Any = ()
-        if saves:
-            dtypes = (self.dtype, self.dtype, state.c.dtype, self.dtype)
-            saved = _Saved(*(_array(n_steps, dtype) for dtype in dtypes))
-        c, h = map(tf.transpose, state)
-        xh = tf.concat([inputs[0], tf.cast(h, self.dtype)], axis=0)
-        loop = (0, c, xh, _array(n_steps, tf.float32), saved)
-        _, c, _, outputs, saved = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
-        if saves:
-            saved = saved._replace(xh=saved.xh.stack())
-        outputs = _transposed(outputs.stack())
+        return inputs, c, tf.concat([inputs[0], tf.cast(h, self.dtype)], axis=0), step
+
+    def _result(self, outputs: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, LSTMState]:
+        outputs = _transposed(outputs)
         # No reset follows the last step, so its output is the state.
-        return (outputs, tf.transpose(c), outputs[-1]), saved
+        return outputs, LSTMState(tf.transpose(c), outputs[-1])
 
     def backward(
-        self, upstream: Sequence[tf.Tensor], saved: _Saved, weights: Sequence[tf.Tensor]
+        self, upstream: Sequence[tf.Tensor], saved: Sequence[_Saved], weights: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
         """Gradients of inputs, c, h and the weights, given the gradients of outputs, c and h."""
         d_outputs, d_c, d_h = upstream
-        d_outputs = _transposed(d_outputs)
+        d_outputs = tf.unstack(_transposed(d_outputs))
         kernel, bias, *projection = weights
         kernel, *projection = (tf.cast(w, self.dtype) for w in (kernel, *projection))
         bias = bias[:, tf.newaxis]  # (4 * dim, 1)
-        n_steps, input_dim = _n_steps(d_outputs), kernel.shape[0] - d_outputs.shape[1]
-
-        def step(
-            t: tf.Tensor, d_c: tf.Tensor, d_xh: tf.Tensor, d_bias: tf.Tensor, arrays: Any
-        ) -> Any:
-            boundaries = self._boundaries_at(t)
-            d_p = self.steps.output_gradient(saved.p.read(t), boundaries, d_outputs[t], d_xh)
-            d_m = projection[0] @ d_p if projection else d_p
-            d_z, d_bias, d_c, m = self.steps.cell_gradient(
-                saved.z.read(t), bias, saved.c.read(t), boundaries, d_c, d_m, d_bias
-            )
-            d_xh = kernel @ d_z  # (input_dim + hidden_dim, batch)
-            arrays = tuple(a.write(t, v) for a, v in zip(arrays, (d_xh, d_z, m, d_p), strict=True))
-            return t - 1, d_c, d_xh, d_bias, arrays
-
-        arrays = tuple(_array(n_steps, self.dtype) for _ in range(4))
-        d_h = tf.cast(tf.transpose(d_h), self.dtype)
+        input_dim = kernel.shape[0] - d_h.shape[1]
+        d_c = tf.transpose(d_c)
         # The last step's [x; h] has no next input.
-        d_xh = tf.pad(d_h, [(input_dim, 0), (0, 0)])
-        loop = (n_steps - 1, tf.transpose(d_c), d_xh, tf.zeros_like(bias), arrays)
-        _, d_c, d_xh, d_bias, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
-        d_xhs, d_z, m, d_p = (a.stack() for a in arrays)
-        d_inputs = tf.cast(_transposed(d_xhs[:, :input_dim]), tf.float32)
-        d_h = tf.cast(tf.transpose(d_xh[input_dim:]), tf.float32)
-        gradients = [d_inputs, tf.transpose(d_c), d_h]
-        gradients += [_over_all_steps(saved.xh, d_z), d_bias[:, 0]]
-        return [*gradients, _over_all_steps(m, d_p)] if projection else gradients
+        d_xh = tf.pad(tf.cast(tf.transpose(d_h), self.dtype), [(input_dim, 0), (0, 0)])
+        gradients = []
+        for t, (_, z, c, p) in reversed(list(enumerate(saved))):
+            boundaries = self._boundaries_at(t)
+            d_p = self.steps.output_gradient(p, boundaries, d_outputs[t], d_xh)
+            d_m = projection[0] @ d_p if projection else d_p
+            d_z, d_c, m = self.steps.cell_gradient(z, bias, c, boundaries, d_c, d_m)
+            d_xh = kernel @ d_z  # (input_dim + hidden_dim, batch)
+            gradients.append((d_xh, d_z, m, d_p))
+        d_xhs, *by_step = zip(*reversed(gradients), strict=True)
+        xh = [values.xh for values in saved]
+        # (features, batch) of each step -> (features, time * batch): one matmul over all steps
+        xh, d_z, m, d_p = (tf.concat(steps, axis=1) for steps in (xh, *by_step))
+        d_x = tf.stack([d_xh[:input_dim] for d_xh in d_xhs])
+        of_weights = [
+            tf.matmul(xh, d_z, transpose_b=True),
+            tf.matmul(d_z, tf.ones((d_z.shape[1], 1), self.dtype))[:, 0],
+        ]
+        if projection:
+            of_weights.append(tf.matmul(m, d_p, transpose_b=True))
+        gradients = [_transposed(d_x), tf.transpose(d_c), tf.transpose(d_xh[input_dim:])]
+        return [tf.cast(x, tf.float32) for x in (*gradients, *of_weights)]
 
-    def _boundaries_at(self, t: tf.Tensor) -> Boundaries:
+    def _boundaries_at(self, t: Any) -> Boundaries:
         """The boundaries of one step: resets (1, batch)."""
         resets = self.boundaries.resets
         return self.boundaries if resets is None else self.boundaries._replace(resets=resets[t])
-
-
-def _over_all_steps(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """The sum over steps of a times b transposed, as one matmul: (a's features, b's)."""
-    return tf.cast(tf.einsum("tib,tob->io", a, b), tf.float32)
 
 
 def _transposed(x: tf.Tensor) -> tf.Tensor:
@@ -277,7 +284,3 @@ def _transposed(x: tf.Tensor) -> tf.Tensor:
 def _n_steps(x: tf.Tensor) -> Any:
     """The length of the first axis: an int if it is known, as XLA requires."""
     return tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
-
-
-def _array(n_steps: Any, dtype: tf.DType) -> tf.TensorArray:
-    return tf.TensorArray(dtype, n_steps, clear_after_read=False)

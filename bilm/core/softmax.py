@@ -11,6 +11,7 @@ expected count, accidental hits removed.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -165,21 +166,35 @@ def _log_sum(
     def log_sum(
         hidden: tf.Tensor, other: tf.Tensor, W: tf.Tensor, b: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
-        logits = matmul(hidden, W, precision, transpose_b=True) + b  # (n, s)
-        highest = tf.stop_gradient(tf.maximum(tf.reduce_max(logits, axis=1), other))
-        e = tf.exp(logits - highest[:, tf.newaxis])
-        total = tf.reduce_sum(e, axis=1) + tf.exp(other - highest)  # (n,)
-        e = tf.cast(e, precision)
+        products = tf.matmul(tf.cast(W, precision), tf.cast(hidden, precision), transpose_b=True)
+        e, total, highest = _compiled_exponentials()(products, other, b)  # e: (s, n)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             scale = upstream / total
-            d_hidden = matmul(e, W, precision) * scale[:, tf.newaxis]
+            d_hidden = matmul(e, W, precision, transpose_a=True) * scale[:, tf.newaxis]
             # A column of the scale next to the hidden vectors gives the gradient of b as well:
-            # (n, s)^T (n, dim + 1) -> (s, dim + 1)
+            # (s, n) (n, dim + 1) -> (s, dim + 1)
             scaled = tf.concat([hidden * scale[:, tf.newaxis], scale[:, tf.newaxis]], axis=1)
-            d_both = matmul(e, scaled, precision, transpose_a=True)
+            d_both = matmul(e, scaled, precision)
             return d_hidden, tf.exp(other - highest) * scale, d_both[:, :-1], d_both[:, -1]
 
         return highest + tf.math.log(total), gradient
 
     return log_sum(hidden, other, W, b)
+
+
+@functools.cache  # so that it is compiled once per process
+def _compiled_exponentials() -> Any:
+    return tf.function(_exponentials, jit_compile=True, autograph=False)
+
+
+def _exponentials(
+    products: tf.Tensor, other: tf.Tensor, b: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """exp(logit - highest) (s, n), their sum including `other` (n,), and the highest logit (n,),
+    from the products (s, n) of the samples with the hidden vectors."""
+    logits = tf.cast(products, tf.float32) + b[:, tf.newaxis]
+    highest = tf.maximum(tf.reduce_max(logits, axis=0), other)
+    e = tf.exp(logits - highest)
+    total = tf.reduce_sum(e, axis=0) + tf.exp(other - highest)  # (n,)
+    return tf.cast(e, products.dtype), total, highest

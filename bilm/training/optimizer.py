@@ -11,8 +11,9 @@ are as large as Adam's, so both have one rate.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -117,11 +118,10 @@ class Optimizer:
             if ADAGRAD in slots:
                 self._adagrad(variable, slots[ADAGRAD], gradient, scale)
             elif blocks is not None:
-                dense = tf.convert_to_tensor(gradient) * scale
-                by_muon.append((variable, slots[MOMENTUM], blocks, dense))
+                by_muon.append((variable, slots[MOMENTUM], tf.convert_to_tensor(gradient), blocks))
             else:
                 self._adam(variable, slots, tf.convert_to_tensor(gradient) * scale)
-        self._muon(by_muon)
+        self._muon(by_muon, scale)
         return norm
 
     def _adagrad(
@@ -158,19 +158,37 @@ class Optimizer:
             grad=gradient,
         )
 
-    def _muon(self, updates: Sequence[tuple[tf.Variable, tf.Variable, Blocks, tf.Tensor]]) -> None:
-        """Update matrices, given as (variable, momentum, blocks, gradient)."""
-        ahead = []
-        for _, momentum, _, gradient in updates:
-            mean = tf.raw_ops.ReadVariableOp(resource=momentum.handle, dtype=tf.float32)
-            mean = _MOMENTUM * mean + (1 - _MOMENTUM) * gradient
+    def _muon(self, updates: Sequence[tuple[Any, ...]], scale: tf.Tensor) -> None:
+        """Update matrices, given as (variable, momentum, gradient before `scale`, blocks)."""
+        parts = []
+        for _, momentum, gradient, blocks in updates:
+            before = tf.raw_ops.ReadVariableOp(resource=momentum.handle, dtype=tf.float32)
+            mean, part = _compiled(_momentum)(before, gradient, scale, blocks, self._precision)
             tf.raw_ops.AssignVariableOp(resource=momentum.handle, value=mean)
-            ahead.append(_MOMENTUM * mean + (1 - _MOMENTUM) * gradient)
-        steps = orthogonal(ahead, [blocks for _, _, blocks, _ in updates], self._precision)
+            parts.append(part)
         rate = tf.convert_to_tensor(self._adam_rate)
-        for (variable, *_), step in zip(updates, steps, strict=True):
-            step += _DECAY * tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
-            tf.raw_ops.AssignSubVariableOp(resource=variable.handle, value=rate * step)
+        for (variable, *_, blocks), step in zip(updates, _orthogonal_parts(parts), strict=True):
+            before = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
+            value = _compiled(_after_step)(before, step, rate, blocks)
+            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
+
+
+@functools.cache  # so that it is compiled once per shape and process
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _momentum(
+    mean: tf.Tensor, gradient: tf.Tensor, scale: tf.Tensor, blocks: Blocks, precision: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The new mean gradient, and the blocks of Nesterov's next one."""
+    gradient = (1 - _MOMENTUM) * scale * gradient
+    mean = _MOMENTUM * mean + gradient
+    return mean, _split(_MOMENTUM * mean + gradient, blocks, precision)
+
+
+def _after_step(variable: tf.Tensor, step: tf.Tensor, rate: tf.Tensor, blocks: Blocks) -> tf.Tensor:
+    return variable - rate * (_joined(step, variable.shape, blocks) + _DECAY * variable)
 
 
 def orthogonal(
@@ -185,43 +203,53 @@ def orthogonal(
         blocks: for each matrix, the number of blocks one below another and side by side.
         precision: precision of the iteration.
     """
-    # All blocks of one shape are computed together: few large matmuls instead of many.
-    by_shape: dict[tuple[int, int], list[tf.Tensor]] = {}
-    positions = []  # shape of a matrix's blocks, and its number in `by_shape`
-    for matrix, (n_rows, n_columns) in zip(matrices, blocks, strict=True):
-        rows, columns = matrix.shape[0] // n_rows, matrix.shape[1] // n_columns
-        # (n_rows * rows, n_columns * columns) -> (blocks, shorter side, longer side)
-        x = tf.reshape(matrix, (n_rows, rows, n_columns, columns))
-        x = tf.transpose(x, (0, 2, 3, 1) if rows > columns else (0, 2, 1, 3))
-        x = tf.reshape(x, (n_rows * n_columns, *x.shape[2:]))
-        x /= tf.sqrt(tf.reduce_sum(x * x, axis=(1, 2), keepdims=True)) + 1e-7
-        same_shape = by_shape.setdefault(tuple(x.shape[1:]), [])
-        positions.append((tuple(x.shape[1:]), len(same_shape)))
-        same_shape.append(x)
-    results = {
-        shape: tf.split(_iterated(tf.concat(parts, axis=0), precision), [x.shape[0] for x in parts])
-        for shape, parts in by_shape.items()
-    }
-    steps = []
-    for matrix, (n_rows, n_columns), (shape, number) in zip(
-        matrices, blocks, positions, strict=True
-    ):
-        x = tf.reshape(results[shape][number], (n_rows, n_columns, *shape))
-        is_transposed = matrix.shape[0] // n_rows > matrix.shape[1] // n_columns
-        x = tf.transpose(x, (0, 3, 1, 2) if is_transposed else (0, 2, 1, 3))
-        steps.append(tf.reshape(x, matrix.shape))
-    return steps
+    pairs = list(zip(matrices, blocks, strict=True))
+    parts = _orthogonal_parts([_split(matrix, n, precision) for matrix, n in pairs])
+    return [_joined(x, matrix.shape, n) for x, (matrix, n) in zip(parts, pairs, strict=True)]
 
 
-def _iterated(x: tf.Tensor, precision: str) -> tf.Tensor:
-    """The iteration for matrices (n, rows, columns), rows <= columns, scaled to Adam's size."""
+def _split(matrix: tf.Tensor, blocks: Blocks, precision: str) -> tf.Tensor:
+    """The blocks of a matrix, each of norm 1: (blocks, shorter side, longer side)."""
+    (n_rows, n_columns), (rows, columns) = blocks, _block_shape(matrix.shape, blocks)
+    # (n_rows * rows, n_columns * columns) -> (n_rows, n_columns, rows, columns), or transposed
+    x = tf.reshape(matrix, (n_rows, rows, n_columns, columns))
+    x = tf.transpose(x, (0, 2, 3, 1) if rows > columns else (0, 2, 1, 3))
+    x = tf.reshape(x, (n_rows * n_columns, *x.shape[2:]))
+    x /= tf.sqrt(tf.reduce_sum(x * x, axis=(1, 2), keepdims=True)) + 1e-7
+    return tf.cast(x, precision)
+
+
+def _joined(x: tf.Tensor, shape: Sequence[int], blocks: Blocks) -> tf.Tensor:
+    """The matrix of a shape from its orthogonal blocks, with entries of Adam's size."""
+    rows, columns = _block_shape(shape, blocks)
+    x = tf.cast(x, tf.float32) * (_ADAM_SIZE * math.sqrt(x.shape[2]))
+    x = tf.reshape(x, (*blocks, *x.shape[1:]))
+    return tf.reshape(tf.transpose(x, (0, 3, 1, 2) if rows > columns else (0, 2, 1, 3)), shape)
+
+
+def _block_shape(shape: Sequence[int], blocks: Blocks) -> tuple[int, int]:
+    return shape[0] // blocks[0], shape[1] // blocks[1]
+
+
+def _orthogonal_parts(parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The iteration for matrices (n, rows, columns), rows <= columns, of norm 1."""
+    # All matrices of one shape are computed together: few large matmuls instead of many.
+    results: dict[int, tf.Tensor] = {}
+    for shape in dict.fromkeys(tuple(x.shape[1:]) for x in parts):
+        numbers = [k for k, x in enumerate(parts) if tuple(x.shape[1:]) == shape]
+        together = _iterated(tf.concat([parts[k] for k in numbers], axis=0))
+        split = tf.split(together, [parts[k].shape[0] for k in numbers])
+        results |= dict(zip(numbers, split, strict=True))
+    return [results[k] for k in range(len(parts))]
+
+
+def _iterated(x: tf.Tensor) -> tf.Tensor:
     a, b, c = _NEWTON_SCHULZ
-    x = tf.cast(x, precision)
     diagonal = a * tf.eye(x.shape[1], dtype=x.dtype)
     for _ in range(_ITERATIONS):
         square = tf.matmul(x, x, transpose_b=True)
         x = tf.matmul(diagonal + b * square + c * tf.matmul(square, square), x)
-    return tf.cast(x, tf.float32) * (_ADAM_SIZE * math.sqrt(x.shape[2]))
+    return x
 
 
 def sum_repeated_rows(gradient: Gradient) -> Gradient:
