@@ -7,7 +7,8 @@ Inside the loop everything has the shape (features, batch): the weights are then
 factor of every matmul, which is fastest for few rows, and the gates are contiguous blocks. A step
 is one matmul with [x; h], the cell, one matmul with the projection, and the next [x; h]. The
 backward loop has the same two matmuls, transposed; then the gradient of each weight is one large
-matmul over all steps.
+matmul over all steps. In training both loops are unrolled in the graph, without the bookkeeping
+of TensorFlow's loops.
 The forward pass saves the pre-activations z, not the gates: recomputing the gates is cheaper than
 storing and reloading them.
 
@@ -248,27 +249,24 @@ class _Layer(NamedTuple):
         d_c = tf.transpose(d_c)
         # The last step's [x; h] has no next input.
         d_xh = tf.pad(tf.cast(tf.transpose(d_h), self.dtype), [(input_dim, 0), (0, 0)])
-        gradients = []
-        for t, (_, z, c, p) in reversed(list(enumerate(saved))):
+        by_step = []  # gradients, from the last step to the first
+        for t, (xh, z, c, p) in reversed(list(enumerate(saved))):
             boundaries = self._boundaries_at(t)
             d_p = self.steps.output_gradient(p, boundaries, d_outputs[t], d_xh)
             d_m = projection[0] @ d_p if projection else d_p
             d_z, d_c, m = self.steps.cell_gradient(z, bias, c, boundaries, d_c, d_m)
             d_xh = kernel @ d_z  # (input_dim + hidden_dim, batch)
-            gradients.append((d_xh, d_z, m, d_p))
-        d_xhs, *by_step = zip(*reversed(gradients), strict=True)
-        xh = [values.xh for values in saved]
-        # (features, batch) of each step -> (features, time * batch): one matmul over all steps
-        xh, d_z, m, d_p = (tf.concat(steps, axis=1) for steps in (xh, *by_step))
-        d_x = tf.stack([d_xh[:input_dim] for d_xh in d_xhs])
-        of_weights = [
-            tf.matmul(xh, d_z, transpose_b=True),
-            tf.matmul(d_z, tf.ones((d_z.shape[1], 1), self.dtype))[:, 0],
-        ]
+            by_step.append((d_xh, xh, d_z, m, d_p))
+        d_xhs, *factors = zip(*reversed(by_step), strict=True)
+        d_inputs = _transposed(tf.stack([d_xh[:input_dim] for d_xh in d_xhs]))
+        # Sums over all steps as one matmul: (features, batch) of each -> (features, time * batch)
+        xh, d_z, m, d_p = (tf.concat(factor, axis=1) for factor in factors)
+        d_kernel = tf.matmul(xh, d_z, transpose_b=True)
+        d_bias = tf.matmul(d_z, tf.ones((d_z.shape[1], 1), self.dtype))[:, 0]
+        gradients = [d_inputs, tf.transpose(d_c), tf.transpose(d_xh[input_dim:]), d_kernel, d_bias]
         if projection:
-            of_weights.append(tf.matmul(m, d_p, transpose_b=True))
-        gradients = [_transposed(d_x), tf.transpose(d_c), tf.transpose(d_xh[input_dim:])]
-        return [tf.cast(x, tf.float32) for x in (*gradients, *of_weights)]
+            gradients.append(tf.matmul(m, d_p, transpose_b=True))
+        return [tf.cast(gradient, tf.float32) for gradient in gradients]
 
     def _boundaries_at(self, t: Any) -> Boundaries:
         """The boundaries of one step: resets (1, batch)."""
