@@ -130,18 +130,9 @@ def train(
         trainer = Trainer(options, replicas, settings)
         trainer.assign_softmax(start)
         state = RunState(trainer.batch_shape, plan=plan, settings=settings)
-        run = Run(
-            trainer,
-            data,
-            files,
-            TrainingRecord(state, state),
-            begun,
-            save_minutes * 60,
-            progress,
-            heldout,
-            every,
-            patience,
-        )
+        run = Run(trainer, data, files, TrainingRecord(state, state), begun, save_minutes * 60)
+        run.progress, run.heldout = progress, heldout
+        run.every, run.patience = every, patience
         _ = getattr(heldout, "n_train_tokens", None)  # raises errors before the first step
         if restart_ckpt_file is not None:
             saving.resume(run, restart_ckpt_file, is_resumed)
