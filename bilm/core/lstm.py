@@ -30,7 +30,8 @@ class Mode(enum.Enum):
 
     # The readable loop, with automatic differentiation; the only mode with a padding mask.
     PLAIN = "plain"
-    # Custom backward pass; the operations of a step are compiled with XLA.
+    # Custom backward pass; the operations of a step are compiled with XLA. For a number of steps
+    # that the graph knows.
     TRAINING = "training"
     # No gradient, no compilation. For shapes that vary.
     INFERENCE = "inference"

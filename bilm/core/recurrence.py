@@ -44,7 +44,7 @@ def projected_lstm(
         precision: with "bfloat16" the matmuls accumulate in float32 and round their result; gates,
             cell state and clipping stay float32.
         trains: save activations for a backward pass, which gives gradients of `inputs`, weights and
-            `state`, but no gradients of gradients.
+            `state`, but no gradients of gradients. The number of steps must be known in the graph.
         compiled: compile the operations between the matmuls, once for each batch size and any
             number of steps.
     """
