@@ -50,13 +50,6 @@ def test_clouds_are_found_and_counted(sizes):
     assert (clusters.closeness > 0.8).all()
 
 
-def test_what_has_no_groups_is_one():
-    occurrences, _ = clouds((200, 200), dim=40)
-    clusters = cluster_occurrences(occurrences, layer=0)
-    assert len(clusters) == 1 and clusters.sizes == [400] and not clusters.of.any()
-    assert 0 < max(clusters.silhouettes.values()) < 0.25
-
-
 @pytest.mark.parametrize("scales", [[1] * 40, [1 / (k + 1) for k in range(40)], [9, 1, 1, 1]])
 def test_a_gaussian_cloud_has_no_clusters_of_any_shape(scales):
     """Clusters of a long cloud have silhouettes far above 0.25."""

@@ -140,25 +140,6 @@ def test_keras_is_imported_where_its_backend_is_checked():
     assert users == {"core/keras_backend.py"}
 
 
-def run_with_backend(backend, *arguments):
-    """The last error line of a program that exits with 1, and whether it has a traceback."""
-    environment = {**os.environ, "KERAS_BACKEND": backend}
-    done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    return done.stderr.splitlines()[-1], "Traceback" in done.stderr
-
-
-@pytest.mark.slow
-def test_another_backend_of_keras():
-    """Functions that do not need Keras still work."""
-    program = "import bilm; bilm.preset('tiny'); bilm.Batcher(None, 50); bilm.ScalarMix"
-    error = run_with_backend("torch", "-c", program)
-    message = "bilm.core.errors.InputError: bilm needs the TensorFlow backend of Keras, "
-    assert error[0].startswith(message) and error[1]
-
-
 def test_a_backend_of_kerass_settings_that_is_not_installed(tmp_path):
     """Keras reads its backend from a settings file; importing Keras then fails."""
     (tmp_path / "keras.json").write_text('{"backend": "of_no_name"}', encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,6 @@ def test_a_log_goes_back_without_double_or_broken_lines(tmp_path):
     log.go_back(0)
     assert not Path(log.path).exists()
     assert len(read_log(tmp_path / "train_log.previous.jsonl")) == 3
-
-
-def test_lines_of_another_kind_are_passed_over(tmp_path):
-    good = {"step": 1, "tokens": 5, "train_perplexity": float("inf"), "seconds": 0.0}
-    lines = ["\0" * 80, '{"step": 1, "tok', *map(json.dumps, [[1], 5, None, {}, good])]
-    (tmp_path / "train_log.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert read_log(tmp_path) == [good]
-    RunLog(tmp_path).go_back(3)
-    assert read_log(tmp_path) == [good]
 
 
 def test_a_log_that_cannot_be_written(tmp_path):

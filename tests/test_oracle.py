@@ -68,54 +68,6 @@ def test_eight_training_steps(golden, case):
     assert (start.step, end.step) == (2, 10)
 
 
-def test_sampled_softmax_is_tensorflows():
-    import tensorflow as tf
-
-    random = np.random.default_rng(5)
-    n_tokens, n_places = 50, 12
-    hidden = random.normal(size=(n_places, 6)).astype(np.float32)
-    W = random.normal(size=(n_tokens, 6)).astype(np.float32)
-    b = random.normal(size=n_tokens).astype(np.float32)
-    targets = random.integers(0, n_tokens, n_places)
-    draw = tf.random.log_uniform_candidate_sampler(
-        targets[:, None].astype(np.int64), 1, 20, True, n_tokens, seed=7
-    )
-    samples, target_counts, sample_counts = (value.numpy() for value in draw)
-    with tf.GradientTape() as tape:
-        inputs = [tf.convert_to_tensor(x) for x in (hidden, W, b)]
-        tape.watch(inputs)
-        losses = tf.nn.sampled_softmax_loss(
-            weights=inputs[1],
-            biases=inputs[2],
-            labels=targets[:, None],
-            inputs=inputs[0],
-            num_sampled=20,
-            num_classes=n_tokens,
-            sampled_values=draw,
-        )
-        mean = tf.reduce_mean(losses)
-    arguments = (hidden, targets, W, b, samples, target_counts[:, 0], sample_counts)
-    assert np.isin(targets, samples).any()
-    close(oracle.sampled_softmax(*arguments), losses, rtol=1e-5)
-    for ours, theirs in zip(
-        oracle.sampled_softmax_gradient(*arguments), tape.gradient(mean, inputs), strict=True
-    ):
-        close(ours, tf.convert_to_tensor(theirs), rtol=1e-5)
-    check_expected_counts(samples, sample_counts, targets, target_counts[:, 0], n_tokens)
-
-
-def check_expected_counts(samples, sample_counts, targets, target_counts, n_tokens):
-    """One number of draws explains all expected counts."""
-    assert len(set(samples)) == len(samples)
-    p = oracle.log_uniform_probability(np.arange(n_tokens), n_tokens)
-    assert p.sum() == pytest.approx(1) and (np.diff(p) < 0).all()
-    rare = sample_counts.argmin()
-    n_tries = round(np.log1p(-float(sample_counts[rare])) / np.log1p(-p[samples[rare]]))
-    assert n_tries >= len(samples)
-    close(oracle.log_uniform_expected_count(samples, n_tokens, n_tries), sample_counts, 1e-4)
-    close(oracle.log_uniform_expected_count(targets, n_tokens, n_tries), target_counts, 1e-4)
-
-
 def test_random_weights_have_the_shapes_of_the_recorded(golden):
     for case in INFERENCE_CASES:
         folder = golden / "inference" / case

@@ -68,15 +68,6 @@ def test_all_layers_and_shards(place):
         assert_rows(arrays(table[f"layer_{k}"]), [layers[k] for layers in place.expected[1::2]])
 
 
-def test_pooled_float16_without_text(place):
-    flags = ("--all", "--pooling", "max", "--dtype", "float16", "--forget-sentences")
-    table = embedded(*flags)
-    assert table.column_names == ["id", "layer_0", "layer_1", "layer_2"]
-    assert table.schema.field("layer_2").type == pa.list_(pa.float16(), 16)
-    wanted = [x[2].max(axis=0) if x.shape[1] else np.zeros(16) for x in place.expected]
-    assert_rows(arrays(table["layer_2"]), wanted, atol=5e-3)
-
-
 def test_lines_of_every_kind(place):
     """CRLF, empty lines, U+2028, no newline at the end, a byte order mark."""
     Path("text.txt").write_bytes("\ufeffbird\r\n\r\na\u2028dog\r\n\n  \ncat".encode())

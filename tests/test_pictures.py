@@ -221,15 +221,3 @@ def test_a_character_without_a_font_is_an_error(projected, tmp_path, ending):
     assert not path.exists()
     # A page uses the browser's fonts.
     write_picture(tmp_path / "page.html", *projected, title="bank \U000f0f8e")
-
-
-def test_other_alphabets_are_drawn_or_named(projected, tmp_path):
-    occurrences, projection = projected
-    svg = svg_of(tmp_path, occurrences, projection, title="Grüße — naïve")
-    assert "Grüße — naïve" in texts(svg)
-    try:
-        svg = svg_of(tmp_path, occurrences, projection, title="苹果")
-    except InputError as error:
-        assert "fonts-noto-cjk" in str(error)
-    else:
-        assert "苹果" in texts(svg)

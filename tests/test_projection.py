@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import threadpoolctl
 
 from bilm import InputError
 from bilm.analysis import Occurrences, project
@@ -76,23 +75,6 @@ def test_tsne_puts_equal_vectors_in_one_place():
     assert found.n_distinct == [10] and found.perplexity == 9
     np.testing.assert_array_equal(found.points[:10], found.points[10:20])
     assert len(np.unique(found.points[:, 0], axis=0)) == 10
-
-
-def test_threads_are_bounded_while_it_works():
-    seen = []
-    occurrences = two_senses()
-    project(
-        occurrences,
-        progress=lambda stage: seen.append(
-            (
-                stage.done,
-                stage.total,
-                {pool["num_threads"] for pool in threadpoolctl.threadpool_info()},
-            )
-        ),
-    )
-    assert [(done, total) for done, total, _ in seen] == [(1, 2), (2, 2)]
-    assert all(threads == {1} for _, _, threads in seen)
 
 
 @pytest.mark.parametrize(

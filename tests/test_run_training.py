@@ -18,7 +18,6 @@ from bilm.core.errors import InputError, TrainingError
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import open_model
-from bilm.files.run_log import read_log
 from bilm.training import LanguageModel, dump_weights, load_options_latest_checkpoint, train
 from bilm.training import test as score
 from bilm.training.fine_tuning import load_pretrained, require_same_network
@@ -77,26 +76,6 @@ def test_the_live_model_is_measured_as_its_checkpoint_is(watched):
         for name in ("forward", "backward", "n_predictions"):
             assert getattr(perplexity, name) == pytest.approx(getattr(measured, name), rel=1e-6)
         assert perplexity == pytest.approx(measured, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_events_and_log_tell_where_it_stands(watched):
-    _, save_dir, events, record = watched
-    assert [event.step for event in events] == list(range(1, 21))
-    assert all(event.total_steps == 20 and event.epoch == 1 for event in events)
-    assert [event.step for event in events if event.heldout is not None] == [6, 12, 18]
-    log = read_log(save_dir)
-    trained = [line for line in log if "train_perplexity" in line]
-    assert [line["step"] for line in trained] == [1, 10, 20]
-    assert [line["tokens"] for line in trained] == [20, 200, 400]
-    rates = [line["learning_rate"] for line in trained]
-    np.testing.assert_allclose(rates, [0.5 * (1 - k / 20) for k in (0, 9, 19)], rtol=1e-6)
-    assert all(line["sampled"] for line in trained)
-    assert [line["train_perplexity"] for line in trained] == [
-        record.train_perplexity[k] for k in (0, 9, 19)
-    ]
-    held = [line for line in log if "heldout_perplexity" in line]
-    assert [line["heldout_forward"] for line in held] == [p.forward for _, p in record.heldout]
 
 
 @pytest.mark.slow

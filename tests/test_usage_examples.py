@@ -209,23 +209,6 @@ def test_residues(tmp_path: Path, capsys):
     assert right >= 4 and lines[5] == "" and lines[8] in ("H", "E")
 
 
-def test_files_of_residues(tmp_path: Path, capsys):
-    program, path = example("residues"), tmp_path / "a.3line"
-    path.write_text(">p x\nmkv\n.HE\n>q\nA\nC\n", encoding="utf-8")
-    assert program.read_proteins(path) == [("p", "MKV", ".HE"), ("q", "A", "C")]
-    for content, message in (
-        (">p\nMKV\nHH\n", "a.3line, line 3: must be one label per residue, got 2 labels for 3"),
-        (">p\nMKV\n", "a.3line, line 1: must be three lines"),
-        (">p\nM\nH\nMKV\nHHH\n", "a.3line, line 4: must be three lines"),
-        ("", "a.3line: must have at least one protein"),
-    ):
-        path.write_text(content, encoding="utf-8")
-        with pytest.raises(ValueError, match=message):
-            program.read_proteins(path)
-        with pytest.raises(SystemExit, match=message):
-            program.main(["--model", "none", "--train", str(path), "--dev", str(path)])
-
-
 def test_spacy_component(tmp_path):
     spacy = pytest.importorskip("spacy")
     folder = write_small_model(tmp_path, "as_published").folder
