@@ -289,6 +289,40 @@ def test_gradient_of_projection_clip_passes_at_the_border(mode):
     np.testing.assert_allclose(gradient, [0.0, scale, scale, scale, 0.0], rtol=1e-6)
 
 
+@pytest.mark.slow
+@cases([Mode.PLAIN], in_a_graph=True)
+def test_unknown_numbers_of_steps_and_rows(case, mode):
+    arrays, switches = case
+    mask, resets = switches.pop("mask"), switches.pop("resets")
+    hidden_dim = arrays[5].shape[1]
+    shapes = [(None, None, INPUT_DIM), (None, DIM), (None, hidden_dim), *[(None, None)] * 2]
+    dtypes = [tf.float32, tf.float32, tf.float32, tf.bool, tf.bool]
+    weights = tensors(arrays[1:4])
+
+    @tf.function(input_signature=[tf.TensorSpec(*s) for s in zip(shapes, dtypes, strict=True)])
+    def outputs_and_gradients(x, c, h, here, resets):
+        with tf.GradientTape() as tape:
+            tape.watch((x, weights[0]))
+            outputs, c, _ = run(
+                [x, *weights, c, h], mask=here, resets=resets, mode=mode, **switches
+            )
+            loss = tf.reduce_sum(outputs) + tf.reduce_sum(c)
+        return outputs, *tape.gradient(loss, (x, weights[0]))
+
+    mask = np.ones((N_STEPS, BATCH), bool) if mask is None else mask
+    resets = np.zeros((N_STEPS, BATCH), bool) if resets is None else resets
+    for n_steps, batch in [(N_STEPS, BATCH), (2, 3)]:
+        x = arrays[0][:n_steps, :batch]
+        c, h = (array[:batch] for array in arrays[4:])
+        here, begun = mask[:n_steps, :batch], resets[:n_steps, :batch]
+        expected = OracleRun(x, *arrays[1:4], c, h, here, begun, **switches)
+        of_x, of_kernel, *_ = expected.gradients(
+            np.ones((n_steps, batch, 1)), np.ones_like(c), np.zeros_like(h)
+        )
+        received = outputs_and_gradients(x, c, h, here, begun)
+        assert_close(received, [expected.results[0], of_x, of_kernel], 1e-5)
+
+
 @pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_inside_a_function_that_is_compiled(masked):
     arrays = random_layer(5, 3)
