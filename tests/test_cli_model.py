@@ -113,13 +113,14 @@ def test_dump_writes_a_model_folder(trained, tmp_path: Path):
 
 
 def test_dump_in_half_precision(trained, tmp_path: Path):
-    """The file is half the size; the weights are rounded to float16 but loaded as float32."""
+    """The file is half the size; matrices are rounded to float16 but loaded as float32."""
     _, save_dir = trained
     for name, flags in (("whole", []), ("half", ["--dtype", "float16"])):
         folder = str(tmp_path / name)
         assert main(["dump", "--save_dir", save_dir, "--model_dir", folder, *flags]) == 0
     with h5py.File(tmp_path / "half" / "model.hdf5") as half:
         assert half["softmax/W"].dtype == half["char_embed"].dtype == np.float16
+        assert half["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"].dtype == np.float32
         rounded = half["softmax/W"][:]
     with h5py.File(tmp_path / "whole" / "model.hdf5") as whole:
         np.testing.assert_array_equal(rounded, whole["softmax/W"][:].astype(np.float16))

@@ -224,3 +224,4 @@ def test_spacy_component(tmp_path):
     np.testing.assert_allclose(doc.tensor[words], np.concatenate([first, second]), 1e-4, 1e-5)
     np.testing.assert_array_equal(doc[1].vector, doc.tensor[1])
     np.testing.assert_allclose(doc.vector, doc.tensor.mean(axis=0), 1e-5)
+    assert nlp("").tensor.shape == (0, 16) and not nlp("").vector.any()

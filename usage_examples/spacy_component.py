@@ -5,6 +5,7 @@ nlp.add_pipe("elmo", config={"model": "wiki-en"})
 print(nlp("They play cards.")[1].vector.shape)
 
 Each sentence is computed alone if the pipeline finds sentences, for example by `sentencizer`.
+Keep `n_process` of `nlp.pipe` at 1: TensorFlow does not work in a forked process.
 """
 
 import numpy as np
@@ -24,7 +25,8 @@ class ELMoComponent:
         words = [[token for token in sentence if not token.is_space] for sentence in sentences]
         vectors = self.elmo.encode([[token.text for token in s] for s in words], self.layers)
         doc.tensor = np.zeros((len(doc), self.elmo.dim), np.float32)  # zeros for white space
-        doc.tensor[[token.i for sentence in words for token in sentence]] = np.concatenate(vectors)
+        for sentence, rows in zip(words, vectors, strict=True):
+            doc.tensor[[token.i for token in sentence]] = rows
         doc.user_token_hooks["vector"] = lambda token: token.doc.tensor[token.i]
-        doc.user_hooks["vector"] = lambda doc: doc.tensor.mean(axis=0)
+        doc.user_hooks["vector"] = lambda doc: doc.tensor.sum(axis=0) / max(1, len(doc))
         return doc

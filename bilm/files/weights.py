@@ -288,11 +288,12 @@ def save_hdf5(
     """Write a weights file, which appears only when complete.
 
     Args:
-        values: arrays by name, written as `dtype`.
+        values: arrays by name.
         words: the vocabulary, by ids.
         texts: uint8 arrays by name.
         training: facts about the training; see `WeightsFile.training`.
-        dtype: "float32", or "float16" for half the size; all readers compute in float32.
+        dtype: "float32", or "float16" for half the size; biases are always float32, and all
+            readers compute in float32.
         softmax_dtype: the softmax's, by default `dtype`; "int8" rounds each row of its matrix to
             integers and stores a factor per row.
     """
@@ -301,11 +302,11 @@ def save_hdf5(
         for name, value in values.items():
             value = np.asarray(value)
             number = softmax_dtype if name in (SOFTMAX_W, SOFTMAX_B) else dtype
-            if number == "int8":
-                number = "float32"  # bias and factors
-                if name == SOFTMAX_W:
-                    value, file[SOFTMAX_SCALES] = _as_int8(value)
-                    number = "int8"
+            if value.ndim == 1:
+                # AllenNLP adds the forget gate's 1 in the type of the bias.
+                number = "float32"
+            elif number == "int8":
+                value, file[SOFTMAX_SCALES] = _as_int8(value)
             # Smaller types are chosen for small files, so they are compressed as well.
             compression = {} if number == "float32" else {"compression": "gzip", "shuffle": True}
             file.create_dataset(name, data=value.astype(number, copy=False), **compression)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import FLAG, OBJECT, InputError, integer, one_of, require, shown
+from bilm.core.errors import FLAG, OBJECT, InputError, integer, one_of, require
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import States
 from bilm.core.network import build_network
 from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
+from bilm.data.encoding import BOS_CHAR, network_ids
 from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
@@ -20,6 +21,7 @@ from bilm.files.weights import WeightsFile, load_network, open_if_given, require
 from bilm.use.tensor_checks import require_true
 
 _EARLY_PADDING = "ids must have padding (0) only at the end of a sentence, as Batcher pads"
+_NO_BOS = "ids must start with <S> and end with </S>, as from Batcher; AllenNLP's have neither"
 _NO_WEIGHTS = (
     "the weights were never loaded: clone_model and from_config copy the configuration only, so "
     "call set_weights(model.get_weights())"
@@ -102,8 +104,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
         if not isinstance(use_character_inputs, bool):
             raise InputError(
                 "use_character_inputs must be True or False, got "
-                f"{shown(use_character_inputs)}. Ids are the argument of a call: model(ids) "
-                "replaces the placeholder of the constructor and get_ops()."
+                f"{type(use_character_inputs).__name__}. Ids are the argument of a call: "
+                "model(ids) replaces the placeholder of the constructor and get_ops()."
             )
         require(FLAG, boundaries=boundaries)
         require(integer(1, MOST_ROWS), max_batch_size=max_batch_size)
@@ -211,6 +213,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
         ids = require_true(ids, is_at_end, _EARLY_PADDING)
         if not self.use_character_inputs:
             return self.read(self.encoder(ids), mask)
+        has_bos = tf.reduce_all((ids[:, 0, 1] == network_ids(BOS_CHAR)) | ~mask[:, 0])
+        ids = require_true(ids, has_bos, _NO_BOS)
         # (batch, time + 2, characters) -> (words, characters) -> (words, projection_dim)
         words = self.encoder(tf.reshape(ids, (-1, ids.shape[-1])))
         dim = self.options.lstm.projection_dim
