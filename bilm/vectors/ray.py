@@ -20,9 +20,10 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilm.core.errors import InputError, differences, integer, require, shown
+from bilm.core.errors import InputError, differences, integer, require
 from bilm.data.prefetch import windows
 from bilm.data.sentences import is_fasta, read_sentences
 from bilm.extras import import_extra
@@ -116,7 +117,7 @@ def _missing(texts: list[_Text], out: str, embedder: TableEmbedder, resume: bool
     """The texts without a result in OUT, after checking that its results are of this job."""
     system, folder = _file_system(out)
     by_result = {_file_system(text.result)[1]: text for text in texts}
-    temporary = set(map(_temporary, by_result))
+    temporary = {path for result in by_result for path in _temporary(result)}
     results = [path for path in system.find(folder) if path not in temporary]
     if results and not resume:
         raise InputError(f"{out} must be an empty folder, got {results[0]}: see --resume.")
@@ -128,13 +129,15 @@ def _missing(texts: list[_Text], out: str, embedder: TableEmbedder, resume: bool
             theirs = parquet_facts(file)
         if listed := differences({name: theirs.get(name) for name in ours}, ours, "there", "now"):
             raise InputError(f"{path} is a result of another job: {'; '.join(listed)}.")
+    for path in filter(os.path.isfile, () if _is_address(out) else temporary):
+        os.remove(path)  # left by a killed command
     return [text for path, text in by_result.items() if path not in results]
 
 
-def _temporary(result: str) -> str:
-    """The name of a local result until it is complete."""
+def _temporary(result: str) -> list[str]:
+    """The names of a local result until it is complete, one for each try."""
     folder, name = os.path.split(result)
-    return os.path.join(folder, f".{name}.tmp")
+    return [os.path.join(folder, f".{name}.{k}.tmp") for k in range(_TRIES)]
 
 
 # Names of files
@@ -211,21 +214,14 @@ def _compute(
             compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1),
             num_cpus=cpus,
             num_gpus=gpus,
-            max_task_retries=_TRIES - 1,
         )
         done, total = 0, sum(text.n_bytes for text in texts)
         show(Stage("embedding", done, total))
-        try:
-            for result in results.iter_rows():
-                if result["error"]:
-                    raise InputError(result["error"])
-                done += result["n_bytes"]
-                show(Stage("embedding", done, total))
-        except ray.exceptions.RayError as error:
-            raise InputError(
-                f"a file ended its worker {_TRIES} times, perhaps for lack of memory: "
-                f"{shown(str(error))}"
-            ) from error
+        for result in results.iter_rows():
+            if result["error"]:
+                raise InputError(result["error"])
+            done += result["n_bytes"]
+            show(Stage("embedding", done, total))
 
 
 def _require_listener(address: str) -> None:
@@ -294,19 +290,26 @@ def _to_read(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _to_write(path: str) -> Iterator[str]:
-    """A local name to write to; the file gets its own name after the block. A killed worker leaves
-    a temporary file, which the next try replaces."""
+    """A local name to write to; the file gets its own name after the block. On a disk, each killed
+    worker leaves a temporary file, which counts its tries: Ray repeats the file for ever."""
     if not _is_address(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = _temporary(path)
+        tries = _temporary(path)
         try:
+            temporary = next((name for name in tries if not os.path.exists(name)), None)
+            if temporary is None:
+                raise InputError(
+                    f"{path}: its text ended its worker {_TRIES} times; a machine may have too "
+                    "little memory."
+                )
             with named_in_errors(path):
+                Path(temporary).touch()
                 yield temporary
                 flush_to_disk(temporary)
                 os.replace(temporary, path)
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(temporary)
+            for name in filter(os.path.exists, tries):
+                os.remove(name)
         return
     system, remote = _file_system(path)
     with tempfile.TemporaryDirectory() as folder:
