@@ -3,6 +3,7 @@ pages from outside docs/."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -21,8 +22,14 @@ _OUTSIDE = {
     "wiki-en.md": "bilm/models/wiki-en/README.md",
     "wiki-zh.md": "bilm/models/wiki-zh/README.md",
 }
+_WORDS_PER_MINUTE = 200
+# The kind of a page that is read from end to end, in its first line.
+_READING = re.compile(r"^\*(?:How-to|Explanation|For developers)(?=:)", re.MULTILINE)
 # A comment such as `<!-- file: NAME -->`, and a fenced block.
 _PARTS = re.compile(r"^<!-- ([^\n]+) -->\n|^```(\w+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+# The name and ending of a picture in a page.
+_PICTURE = re.compile(r"\]\(([\w-]+)(\.png|\.svg)\)")
+_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -33,16 +40,18 @@ def on_files(files: Files, config: Any) -> Files:
         text = (folder.parent / source).read_text("utf-8").replace("](docs/", "](")
         files.append(File.generated(config, name, content=text))
     for path in sorted(folder.glob("tutorial_*.md")):
-        content = json.dumps(notebook(path.read_text("utf-8")), ensure_ascii=False, indent=1)
+        content = json.dumps(notebook(path), ensure_ascii=False, indent=1)
         files.append(File.generated(config, f"{path.stem}.ipynb", content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
-    """Link tutorials to their notebooks, and pages to pages from outside docs/.
+    """Link tutorials to their notebooks, and pages to pages from outside docs/; add reading times.
 
     Files that are not part of the site have no address there: their links become plain text.
     """
+    minutes = -(-len(markdown.split()) // _WORDS_PER_MINUTE)
+    markdown = _READING.sub(rf"\g<0>, {minutes} minutes", markdown, count=1)
     for name, source in _OUTSIDE.items():
         markdown = markdown.replace(f"](../{source}", f"]({name}")
     markdown = re.sub(r"\[([^]]+)\]\(\.\./[^)]+\)", r"\1", markdown)
@@ -53,10 +62,12 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     return f"{title}\n\n[:material-download: Jupyter notebook]({stem}.ipynb)\n{rest}"
 
 
-def notebook(markdown: str) -> dict[str, Any]:
-    """A page as a Jupyter notebook: its Python and shell blocks are cells to run."""
+def notebook(page: Path) -> dict[str, Any]:
+    """A page as a Jupyter notebook: its Python and shell blocks are cells to run, its pictures are
+    in the cells, and links to other pages become plain text."""
     cells: list[dict[str, Any]] = []
     text, comment, end = "", "", 0
+    markdown = re.sub(r"(?<!!)\[([^]]+)\]\((?!https:)[^)]+\)", r"\1", page.read_text("utf-8"))
     for part in _PARTS.finditer(markdown):
         text += markdown[end : part.start()]
         end = part.end()
@@ -70,9 +81,20 @@ def notebook(markdown: str) -> dict[str, Any]:
             text += part[0]
         comment = ""
     cells.append(_cell("markdown", text + markdown[end:]))
+    for cell in cells:
+        if pictures := _PICTURE.findall(cell["source"]):
+            cell["source"] = _PICTURE.sub(r"](attachment:\1\2)", cell["source"])
+            cell["attachments"] = {
+                name + ending: {_TYPES[ending]: _base64(page.parent / (name + ending))}
+                for name, ending in pictures
+            }
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     filled = [cell for cell in cells if cell["source"]]
     return {"cells": filled, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 4}
+
+
+def _base64(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
 
 
 def _source(language: str, text: str) -> str:

@@ -7,6 +7,7 @@ blocks in one namespace. An HTML comment before a block changes this:
   <!-- file: NAME -->        it is written to a file
   <!-- prints -->            it is the output of the block before; ... matches anything
   <!-- prints: decimals differ --> the same, except decimals, which depend on a model in the package
+  <!-- prints: numbers differ -->  the same, except all numbers, which depend on your text
   <!-- fails -->             it is run and must raise InputError; `prints` can give the message
   <!-- small: A => B; ... --> it is run with A replaced by B, to save time
 
@@ -17,6 +18,7 @@ page adds models, and `<!-- files of PAGE: NAME ... -->` adds files defined on a
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import doctest
 import importlib
@@ -47,6 +49,8 @@ PAGES += sorted((ROOT / "docs").rglob("*.md"))
 LANGUAGES = {"bash", "python", "json", "text", "yaml"}
 # A path on the author's machine.
 MACHINE_PATH = re.compile(r"(?<![\w.~>])/(?:home|mnt|opt|root|tmp|usr|var|work|Users)/\w")
+# What may differ from the output on the page.
+DIFFERING = {"decimals differ": r"-?\d+\.\d+", "numbers differ": r"-?\d[\d,.]*"}
 OUTPUT_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -205,8 +209,8 @@ def run_page(page: Path) -> None:
             Path(what).write_text(block.text, "utf-8")
         elif kind == "prints":
             texts = block.text, printed
-            if what == "decimals differ":
-                texts = tuple(re.sub(r"-?\d+\.\d+", "0.0", text) for text in texts)
+            if what:
+                texts = tuple(re.sub(DIFFERING[what], "0", text) for text in texts)
             matches = doctest.OutputChecker().check_output(*texts, OUTPUT_FLAGS)
             assert matches, f"{place}: it printed\n{printed}"
         elif kind == "fails":
@@ -294,15 +298,21 @@ def test_blocks_that_are_not_run_are_counted():
     assert {reason: int(count) for reason, count in rows} == skipped
 
 
-def test_tutorials_become_notebooks_with_the_blocks_that_are_run():
+def test_tutorials_become_notebooks_with_blocks_that_are_run_and_pictures():
     pytest.importorskip("mkdocs")
     notebook = runpy.run_path(str(ROOT / "docs" / "site_pages.py"))["notebook"]
     for page in (ROOT / "docs").glob("tutorial_*.md"):
         blocks = [block for block in blocks_of(page) if block.language in ("bash", "python")]
         run = [block.text.strip() for block in blocks if not block.comment.startswith("skip")]
-        cells = notebook(page.read_text("utf-8"))["cells"]
+        cells = notebook(page)["cells"]
         code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
         assert [source.removeprefix("%%bash\n") for source in code] == run
+        pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text("utf-8"))
+        attached = [picture for cell in cells for picture in cell.get("attachments", {}).items()]
+        assert [name for name, _ in attached] == pictures
+        for name, content in attached:
+            (encoded,) = content.values()
+            assert base64.b64decode(encoded) == (page.parent / name).read_bytes()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -320,7 +320,7 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
 
     Args:
         name: "tiny", "base", "small", "medium" or "original" (the size of the paper's model).
-        recipe: "default", for the lowest perplexity in a given time (docs/train.md), or "original",
+        recipe: "default", for the lowest perplexity in a given time (docs/sizes.md), or "original",
             which trains exactly like the original program.
     """
     for argument, value, names in (("preset", name, PRESETS), ("recipe", recipe, RECIPES)):
