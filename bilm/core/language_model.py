@@ -134,11 +134,9 @@ class LanguageModel(keras.Model):
         *,
         resets: Sequence[tf.Tensor] = (),
         mode: Mode | None = None,
-        directions: Sequence[int] | None = None,
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
         """The top layer, the input of the softmax: per direction float32 (time, batch,
-        projection_dim), and the states. Arguments as for `losses`; `directions`: the
-        directions in `feed` and `states`, None: all."""
+        projection_dim), and the states. Arguments as for `losses`."""
         vectors = self.encoder(feed.distinct)  # (distinct, projection_dim)
         # (distinct, projection_dim) -> (time, batch, projection_dim) of each direction
         inputs = tf.unstack(_at_positions(vectors, feed.words), num=len(states))
@@ -154,7 +152,6 @@ class LanguageModel(keras.Model):
             boundaries,
             dropout=dropout,
             mode=mode or self.mode,
-            directions=directions,
         )
         return [layers[-1] for layers in outputs], tf.nest.map_structure(tf.stop_gradient, after)
 

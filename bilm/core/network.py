@@ -51,24 +51,22 @@ class BiLM(NamedTuple):
         *,
         dropout: Dropout | None = None,
         mode: Mode = Mode.PLAIN,
-        directions: Sequence[int] | None = None,
     ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
-        """Run `directions` (None: all); see `LSTMStack` for the arguments, here one per direction.
+        """Run all directions; see `LSTMStack` for the arguments, here one per direction.
 
         Inputs and outputs of a direction are in its own reading order. Returns for each direction
         the outputs of its layers, float32 (time, batch, projection_dim), and the new states.
         """
         outputs, after = [], []
-        for k, d in enumerate(range(len(self.stacks)) if directions is None else directions):
-            stack = self.stacks[d]
+        for d, stack in enumerate(self.stacks):
             drop = None
             if dropout is not None:  # a direction uses n_layers + 1 seeds
                 n_seeds = stack.options.n_layers + 1
                 seed = tf.stack([dropout.seed[0], (dropout.seed[1] * 2 + d) * n_seeds])
                 drop = dataclasses.replace(dropout, seed=seed)
-            limits = boundaries[k] if boundaries else Boundaries()
+            limits = boundaries[d] if boundaries else Boundaries()
             layers, new_states = stack(
-                inputs[k], states=states[k], boundaries=limits, dropout=drop, mode=mode
+                inputs[d], states=states[d], boundaries=limits, dropout=drop, mode=mode
             )
             outputs.append(layers)
             after.append(new_states)

@@ -298,8 +298,6 @@ def sentence_batches(
     reverses: Sequence[bool],
     max_tokens: int,
     first: int = 0,
-    *,
-    max_rows: int | None = None,
 ) -> Iterator[Batch]:
     """Batches with one sentence per row, sentences of similar length together.
 
@@ -308,10 +306,9 @@ def sentence_batches(
         max_tokens: most positions of a batch, including padding; a longer sentence is a batch of
             its own.
         first: number of the text's first sentence.
-        max_rows: most rows of a batch; None: no limit.
     """
     order = np.argsort(text.n_inputs, kind="stable")
-    for numbers in _cut(order, text.n_inputs[order], max_tokens, max_rows or len(order)):
+    for numbers in _cut(order, text.n_inputs[order], max_tokens):
         length = text.n_inputs[numbers].astype(np.int64)
         zeros = np.zeros_like(length)
         segments = np.stack((np.arange(len(numbers)), zeros, numbers, zeros, length), axis=1)
@@ -319,15 +316,12 @@ def sentence_batches(
         yield replace(make_batch(text, segments, shape, reverses), sentences=first + numbers)
 
 
-def _cut(
-    order: np.ndarray, lengths: np.ndarray, max_tokens: int, max_rows: int
-) -> Iterator[np.ndarray]:
-    """Cut sentences sorted by length into runs of at most `max_rows` sentences and `max_tokens`
-    positions, including padding."""
+def _cut(order: np.ndarray, lengths: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
+    """Cut sentences sorted by length into runs of at most `max_tokens` positions, including
+    padding."""
     first = 0
     for last, length in enumerate(lengths.tolist()):
-        n_rows = last + 1 - first
-        if (n_rows * length > max_tokens or n_rows > max_rows) and last > first:
+        if (last + 1 - first) * length > max_tokens and last > first:
             yield order[first:last]
             first = last
     if len(order) > first:

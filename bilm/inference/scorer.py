@@ -15,7 +15,6 @@ import tensorflow as tf
 from bilm.core.cell import LSTMState
 from bilm.core.language_model import Feed, LanguageModel
 from bilm.core.lstm import LSTMStack, States
-from bilm.core.options import Options
 from bilm.data.prefetch import windows
 from bilm.inference.prefixes import Level, Text
 
@@ -129,7 +128,8 @@ class Scorer:
         self.options = model.options
         self._model = model
         feed, states = model.signature()
-        ids, vectors = tf.TensorSpec((None,), tf.int32), _vectors(model.options)
+        ids = tf.TensorSpec((None,), tf.int32)
+        vectors = tf.TensorSpec((None, model.options.lstm.projection_dim), tf.float32)
         self._encode = self._function(precision, model.encoder, feed.distinct)
         self._run = [
             self._function(
@@ -242,10 +242,6 @@ def _run_levels(
         lambda t, *_: t < n_levels, step, (0, hidden, *states), parallel_iterations=1
     )
     return hidden.concat(), tuple(states)
-
-
-def _vectors(options: Options) -> tf.TensorSpec:
-    return tf.TensorSpec((None, options.lstm.projection_dim), tf.float32)
 
 
 @contextlib.contextmanager
