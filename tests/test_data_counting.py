@@ -229,7 +229,7 @@ def test_the_processes_end_with_the_one_that_started_them(tmp_path):
         "import multiprocessing, os, signal, sys\n"
         "from bilm.data.counting import count_words\n"
         "def show(stage):\n"
-        "    if stage.done:\n"
+        "    if multiprocessing.active_children():\n"
         "        print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "if __name__ == '__main__':\n"

@@ -25,7 +25,7 @@ from bilm.files.reading import (
     size_of,
 )
 from bilm.files.writing import Outputs, atomic_write
-from bilm.progress import ShowStage, quiet
+from bilm.progress import ShowStage, Stage, quiet
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ def count_words(
     total = size_of(files)
     size = max(least_block, min(total // (8 * jobs), _MOST_CHARACTERS))
     counts: Counter[str] = Counter()
+    progress(Stage("counting", 0, total))
     if total > size and jobs > 1:
         blocks = (
             "".join(group)
