@@ -37,7 +37,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     quick = "shorter runs: the complete table in about ten minutes on two cores"
     trial = "only check that every row works; the figures are meaningless"
     for value, text in ((Effort.QUICK, quick), (Effort.TRIAL, trial)):
-        flag = {"dest": "effort", "action": "store_const", "const": value}
+        flag: dict[str, Any] = {"dest": "effort", "action": "store_const", "const": value}
         effort.add_argument(f"--{value.value}", **flag, help=text)
     row = "measure only this row; may be given several times"
     parser.add_argument(

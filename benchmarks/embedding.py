@@ -93,14 +93,14 @@ def embedder(
     writing took."""
     from bilm import dump_bilm_embeddings
 
-    _, *model = workspace.network(network)
+    _, options, weights = workspace.network(network)
     vocabulary = workspace.folder / "no-vocabulary.txt"
     vocabulary.write_text(_NO_VOCABULARY, encoding="utf-8")
 
     def embed(text: Path) -> float:
         outfile = text.with_suffix(".hdf5")
         start = time.perf_counter()
-        dump_bilm_embeddings(vocabulary, text, *model, outfile, precision=precision)
+        dump_bilm_embeddings(vocabulary, text, options, weights, outfile, precision=precision)
         seconds = time.perf_counter() - start
         outfile.unlink()
         return seconds

@@ -55,12 +55,13 @@ def _speed_row(
     variant: str = "",
     **more: Any,
 ) -> Row:
-    function, about = {
+    functions: dict[str, tuple[Callable[..., Measured], str]] = {
         "train": (training_speed, "training, and its first step"),
         "embed": (embedding_speed, "a text file to vectors in HDF5"),
-    }[work]
+    }
+    function, about = functions[work]
     case = {"preset": preset, "precision": precision, "wanted": wanted, "original": original}
-    measure: Callable[..., Measured] = functools.partial(function, **case, **more)
+    measure = functools.partial(function, **case, **more)
     precisions = tuple(dict.fromkeys(("float32", precision)))
     return Row(f"{work}-{preset}{variant}-{precision}", about, measure, precisions)
 
@@ -77,7 +78,8 @@ def _recipe_rows() -> Iterator[Row]:
 
 
 # File lengths in tokens, in a full and in a quick run.
-_SMALL, _ORIGINAL = {"n_tokens": (2_000_000, 200_000)}, {"n_tokens": (150_000, 15_000)}
+_SMALL: dict[str, Any] = {"n_tokens": (2_000_000, 200_000)}
+_ORIGINAL: dict[str, Any] = {"n_tokens": (150_000, 15_000)}
 _SHORT_FILE = functools.partial(embedding_memory, network="small", n_tokens=(400_000, 60_000))
 _LONG_FILE = functools.partial(embedding_memory, network="minimal", n_tokens=(10_000_000, 400_000))
 

@@ -120,7 +120,10 @@ def training_speed(
             Options.from_dict(values, training=True), text, batch_size=batch_size, unroll_steps=20
         )
     batches = _distinct_words(text, vocabulary, options)
-    enough = {"at_least": effort.pick(10, 3, 2), "seconds": effort.pick(60.0, 6.0, 0.0)}
+    enough: dict[str, Any] = {
+        "at_least": effort.pick(10, 3, 2),
+        "seconds": effort.pick(60.0, 6.0, 0.0),
+    }
     steps = run_steps(options, text, vocabulary, precision=precision, **enough)
     operations = float(np.mean([training_operations(options, words) for words in batches]))
     n_tokens = options.batch_size * options.unroll_steps
@@ -162,7 +165,10 @@ def _distinct_words(text: Text, vocabulary: Path, options: Options) -> list[np.n
 def large_vocabulary(workspace: Workspace, effort: Effort) -> Measured:
     """Step time of the small model with 800,000 words, relative to 55,000."""
     text = workspace.text(effort.pick(1_000_000, 1_000_000, 50_000))
-    enough = {"at_least": effort.pick(20, 3, 2), "seconds": effort.pick(30.0, 6.0, 0.0)}
+    enough: dict[str, Any] = {
+        "at_least": effort.pick(20, 3, 2),
+        "seconds": effort.pick(30.0, 6.0, 0.0),
+    }
     usual, large = (
         run_steps(
             _paper_options(effort.preset("small"), text, workspace, size),
@@ -216,8 +222,14 @@ def bfloat16_error(workspace: Workspace, effort: Effort) -> Measured:
     with tempfile.TemporaryDirectory(dir=workspace.folder) as name:
         perplexity = {}
         for precision in ("float32", "bfloat16"):
-            run = {"precision": precision, "at_least": n_steps, "folder": Path(name, precision)}
-            steps = run_steps(options, text, workspace.vocabulary(), **run)
+            steps = run_steps(
+                options,
+                text,
+                workspace.vocabulary(),
+                precision=precision,
+                at_least=n_steps,
+                folder=Path(name, precision),
+            )
             perplexity[precision] = statistics.mean(steps.perplexity[-10:])
         errors = _vector_errors(Path(name), text)
     apart = 100 * abs(perplexity["bfloat16"] / perplexity["float32"] - 1)
