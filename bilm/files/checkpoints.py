@@ -110,7 +110,7 @@ def is_intact(prefix: str) -> bool:
 
 
 def _escaped(path: str) -> str:
-    """A path through a link to its folder, if TensorFlow would take the folder for a pattern."""
+    """The path; through a symbolic link if TensorFlow would read its folder as a pattern."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(_link_to(folder), name) if glob.has_magic(folder) else path
 

@@ -164,7 +164,7 @@ class PackedRunner:
         numbers: np.ndarray,  # int32, rows of `table` for the words of all sentences, in order
         lengths: np.ndarray,  # int64 (sentences,), words of each sentence, >= 1
         is_full: bool,  # more text follows, so that a compilation is worthwhile
-        n_former: int = 0,  # words in former tables, which differ from this table's
+        n_former: int = 0,  # words in the tables of earlier calls; none is in this table
         framed: bool = False,  # the sentences include `<S>` and `</S>`
     ) -> Iterator[np.ndarray]:
         """All layers of each sentence, see `PackedSentences.layers`; `table` is not used after the

@@ -82,8 +82,8 @@ class Pretrained(NamedTuple):
     def of(
         cls, source: ModelSource | Pretrained, unused: Sequence[str], **settings: Any
     ) -> Pretrained:
-        """`source` with settings; a `Pretrained` already has them, so none are allowed. Fields
-        that the caller does not use, `unused`, must be None."""
+        """A `Pretrained` from a source and settings. If `source` is a `Pretrained`, no settings may
+        be passed. Fields that the caller does not use, `unused`, must be None."""
         if not isinstance(source, Pretrained):
             source, settings = cls(source, **settings), {}
         for name, value in settings.items():
