@@ -64,8 +64,9 @@ class Run:
     def __post_init__(self) -> None:
         self._scorer = Scorer(self.trainer.model)
         self._evaluated_at = self._saved_at = time.monotonic()
-        self._evaluation = 0.0  # seconds of the fastest evaluation
-        self._asks_to_stop = self._is_stopped = False
+        self._evaluation_seconds = 0.0  # of the fastest evaluation: the first one also compiles
+        self._asks_to_stop = False  # by this worker's `progress`
+        self._is_stopped = False  # by the signals of all workers
         self._saved: RunState | None = None  # the state in the last checkpoint
         self._meter = planning.SpeedMeter()
 
@@ -163,11 +164,11 @@ class Run:
         now, every = time.monotonic(), self.every
         return Signals(
             stop,
-            float(now - self._saved_at > self.save_seconds),
-            float(every.unit == "seconds" and now - self._evaluated_at >= every.number),
-            self.record.first.elapsed + now - self.begun,
-            self.state.seconds,
-            self._evaluation,
+            save=float(now - self._saved_at > self.save_seconds),
+            evaluate=float(every.unit == "seconds" and now - self._evaluated_at >= every.number),
+            elapsed=self.record.first.elapsed + now - self.begun,
+            seconds=self.state.seconds,
+            evaluation_seconds=self._evaluation_seconds,
         )
 
     def _report(self, signals: Signals) -> None:
@@ -192,11 +193,11 @@ class Run:
             step=state.step, epoch=self.record.epoch, **facts, tokens=tokens, seconds=seconds
         )
 
-    def _evaluate(self, is_due: bool) -> None:
-        """Evaluate the held-out text if `is_due` or the interval has passed, at most once per step,
-        and keep the best model. Each worker scores its share."""
+    def _evaluate(self, now: bool) -> None:
+        """Evaluate the held-out text if the interval has passed, or `now` in any case, but at most
+        once per step; and keep the best model. Each worker scores its share."""
         state, step, begun = self.state, self.state.step, time.monotonic()
-        is_due = is_due or self.every.falls_on(state.done, self.steps_per_epoch)
+        is_due = now or self.every.falls_on(state.done, self.steps_per_epoch)
         if self.heldout is None or not is_due or state.heldout.measured_at == step:
             return
         share = evaluate(
@@ -226,7 +227,7 @@ class Run:
         self.record.heldout.append((step, perplexity))
         self._evaluated_at = time.monotonic()
         seconds = self._evaluated_at - begun
-        self._evaluation = min(self._evaluation or seconds, seconds)
+        self._evaluation_seconds = min(self._evaluation_seconds or seconds, seconds)
         if heldout.best_step == step:
             self.files.keep_best(self._save())
 
@@ -241,29 +242,29 @@ class Run:
         if plan.seconds is None or plan.end is not None:
             return
         share = signals.elapsed / plan.seconds
-        step = self._meter.seconds_per_step(n, signals.seconds, share)
-        if step is None:
+        per_step = self._meter.seconds_per_step(n, signals.seconds, share)
+        if per_step is None:
             return
-        remaining = plan.seconds - signals.elapsed - step
+        remaining = plan.seconds - signals.elapsed - per_step
         if self.trainer.options.dropout is None:
-            tokens = state.position + remaining / step * state.tokens_per_step
+            tokens = state.position + remaining / per_step * state.tokens_per_step
             dropout = planning.choose_dropout(tokens / (self.trainer.options.n_train_tokens or 1))
             self.trainer.options = dataclasses.replace(self.trainer.options, dropout=dropout)
-            if dropout:
+            if dropout:  # another step than the compiled one
                 self.trainer.compile_step()
                 self._meter.restart(n + 1)
             return
         if share < planning.FIXED_AT:
             return
-        if not signals.evaluation:
+        if not signals.evaluation_seconds:
             self._evaluate(True)  # to measure its duration
         if self.state.heldout.measured_at == self.state.step:
-            return  # the signals of the next step include it
+            return  # its duration arrives with the signals of the next step
         if self.heldout is not None:
-            step, remaining = planning.with_evaluations(
-                step, remaining, signals.evaluation, self.every, self.steps_per_epoch
+            per_step, remaining = planning.with_evaluations(
+                per_step, remaining, signals.evaluation_seconds, self.every, self.steps_per_epoch
             )
-        n_steps = self.state.done + planning.steps_in(step, remaining, self.state.done)
+        n_steps = self.state.done + planning.steps_in(per_step, remaining, self.state.done)
         self.trainer.options = dataclasses.replace(self.trainer.options, n_steps=n_steps)
         end = n_steps * self.state.tokens_per_step
         plan = plan.fixed(self.state.position, end, self.trainer.options)
@@ -302,8 +303,8 @@ class Run:
             if hint is None:
                 self._rescue()
             last = self.files.last_checkpoint()
-            last = "there is no checkpoint" if last is None else f"the last checkpoint is {last}"
-            text += f" Training stopped after step {self.state.step}; {last}."
+            where = "there is no checkpoint" if last is None else f"the last checkpoint is {last}"
+            text += f" Training stopped after step {self.state.step}; {where}."
             raise type(error)(text + (hint or "")) from error
 
     def _rescue(self) -> None:

@@ -29,7 +29,7 @@ class Signals(NamedTuple):
     evaluate: float = 0.0  # > 0 if an evaluation is due
     elapsed: float = 0.0  # seconds of the run
     seconds: float = 0.0  # seconds of its steps
-    evaluation: float = 0.0  # seconds of an evaluation, 0 before the first one
+    evaluation_seconds: float = 0.0  # of an evaluation, 0 before the first one
 
 
 _QUIET = Signals()

@@ -38,14 +38,14 @@ class Format(NamedTuple):
 
     endings: tuple[str, ...]  # lower-case endings of OUT that choose it
     stream: bool = False  # it can be written to a stream
-    keys: bool = True  # a sentence can be its own key
+    sentence_keys: bool = True  # a sentence can be its own key
 
 
 FORMATS = {
     "hdf5": Format((".hdf5", ".h5", "")),
     "npz": Format((".npz",), stream=True),
     "jsonl": Format((".jsonl", ".jsonl.gz"), stream=True),
-    "parquet": Format((".parquet",), keys=False),
+    "parquet": Format((".parquet",), sentence_keys=False),
 }
 """The formats of files of vectors, by name."""
 
@@ -193,8 +193,9 @@ class EmbeddingJob:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
         by_sentence, stream = self.sentence_keys, self.is_stream
         streams = [name for name, form in FORMATS.items() if form.stream]
+        has_no_keys = not FORMATS[kind].sentence_keys
         for is_broken, rule in (
-            (by_sentence and not FORMATS[kind].keys, f"{kind} has no keys, so no sentence_keys"),
+            (by_sentence and has_no_keys, f"{kind} has no keys, so no sentence_keys"),
             (by_sentence and self.has_ids, "sentence_keys does not go with ids or FASTA"),
             (self.ids is not None and self.is_fasta, "ids does not go with FASTA, which has ids"),
             (self.resume and self.force, "resume continues, force starts over: choose one"),
@@ -339,9 +340,11 @@ class EmbeddingJob:
                 vector_files.write_jsonl(file, embedded, facts=facts)
         elif self.kind == "npz":
             vector_files.write_npz(out, embedded, with_index=self._has_index, facts=facts)
-        else:
+        elif self.kind == "parquet":
             with_text, with_keys, shape = self.with_text, self.has_ids, settings["shape"]
             write_parquet(out, embedded, shape, self.dtype, facts, with_text, with_keys)
+        else:
+            raise NotImplementedError(self.kind)
 
     @property
     def _has_index(self) -> bool:

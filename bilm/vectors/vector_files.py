@@ -179,10 +179,12 @@ def read_facts(path: PathLike, kind: str, is_empty: bool = False) -> dict[str, A
                 facts = archive.comment
         elif kind == "parquet":
             return parquet_facts(path)
-        else:
+        elif kind == "jsonl":
             with open(path, "rb") as file:
                 facts = decompressed(file).readline()
                 return None if is_empty and not facts else dict(json.loads(facts)[FACTS])
+        else:
+            raise NotImplementedError(kind)
         return dict(json.loads(facts))
     except (OSError, LookupError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(
