@@ -33,6 +33,8 @@ class Signals(NamedTuple):
 
 
 _QUIET = Signals()
+# By optimizer, whether Adam and Muon update the variables that have dense gradients.
+_DENSE_UPDATES = {"adagrad": (False, False), "adam": (True, False), "muon": (True, True)}
 
 
 class Trainer:
@@ -69,7 +71,7 @@ class Trainer:
             self.table = self.model.weight_table()
             by_variable = {id(weight.variable): weight.checkpoint for weight in self.table}
             names = [by_variable[id(variable)] for variable in variables]
-            uses_adam, uses_muon = options.optimizer != "adagrad", options.optimizer == "muon"
+            uses_adam, uses_muon = _DENSE_UPDATES[options.optimizer]
             self.optimizer = Optimizer(
                 variables,
                 options.learning_rate,
