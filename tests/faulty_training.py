@@ -21,7 +21,7 @@ import numpy as np
 
 from bilm.cli import main
 from bilm.files.checkpoints import load_options_latest_checkpoint
-from bilm.training import loop, saving
+from bilm.training import loop, start
 from bilm.training.run_state import read_run_state
 from tests.command_line import OPTIONS, WORDS
 from tests.compare import checkpoint_tensors
@@ -56,16 +56,17 @@ def command() -> int:
 def share_one_model() -> None:
     """Make all runs of this process use the first run's variables and compiled functions."""
     made: dict[str, Any] = {}
-    make_trainer, make_scorer = loop.Trainer, loop.Scorer
+    make_trainer, make_scorer = start.Trainer, loop.Scorer
 
-    def trainer(options: Any, replicas: Any, settings: Any, data: Any, plan: Any) -> Any:
+    def trainer(options: Any, replicas: Any, settings: Any) -> Any:
         if "trainer" not in made:
-            first = make_trainer(options, replicas, settings, data, plan)
-            made["trainer"] = copy.copy(first)
-            made["begin"] = saving.RunFiles(tempfile.mkdtemp()).save(first)
+            made["trainer"] = first = make_trainer(options, replicas, settings)
+            variables = [*(weight.variable for weight in first.table), *first.slots.values()]
+            made["begin"] = [(variable, variable.numpy()) for variable in variables]
         new = copy.copy(made["trainer"])
-        saving.restore(new, made["begin"])
-        new.data, new.state = data, dataclasses.replace(new.state, plan=plan)
+        for variable, value in made["begin"]:
+            variable.assign(value)
+        new.lstm_states = new.zero_states()
         return new
 
     def scorer(model: Any, **settings: Any) -> Any:
@@ -73,7 +74,7 @@ def share_one_model() -> None:
             made["scorer"] = make_scorer(model, **settings)
         return made["scorer"]
 
-    loop.Trainer, loop.Scorer = trainer, scorer
+    start.Trainer, loop.Scorer = trainer, scorer
 
 
 def result_of(folder: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -148,7 +149,9 @@ def test_a_killed_worker_and_a_killed_command(ray, place, capsys):
     check("out", files, place.model, "top")
     # Complete results were not computed again.
     assert before.items() <= results().items() and len(os.listdir("out")) == len(files)
-    assert f"{len(before)} of 40 files had results already" in said
+    # The worker may have finished another file after the command was killed.
+    n_done = re.search(r"(\d+) of 40 files had results already", said)
+    assert n_done and int(n_done[1]) >= len(before)
     Path(files[0]).write_text("another text\n", encoding="utf-8")
     assert "bytes is" in input_error([*command, "--resume"], capsys)
 
