@@ -109,7 +109,7 @@ def _time(encode: Encode, workspace: Workspace) -> tuple[float, float, float]:
         ones.append(time.perf_counter() - start)
     n_words = sum(map(len, timed))
     one = 1000 * statistics.median(ones[len(ones) // 4 :])
-    return n_words / seconds, one, peak() / 2**20
+    return n_words / seconds, one, peak() / 1e6
 
 
 def _measure_elmo(name: str, precision: str, workspace: Workspace) -> tuple[float, ...]:
@@ -126,7 +126,7 @@ def _measure_elmo(name: str, precision: str, workspace: Workspace) -> tuple[floa
     else:
         elmo = ELMo.from_pretrained(name, precision=precision)
         files = Path(local_source(name)).iterdir()
-    disk = sum(file.stat().st_size for file in files) / 2**20
+    disk = sum(file.stat().st_size for file in files) / 1e6
     return *_time(elmo.encode, workspace), disk
 
 
@@ -172,7 +172,7 @@ def _measure_transformer(
                     vectors[i] = row
         return vectors
 
-    return *_time(encode, workspace), parameters * dtype.itemsize / 2**20
+    return *_time(encode, workspace), parameters * dtype.itemsize / 1e6
 
 
 def _learn_wordpiece(workspace: Workspace, path: Path) -> float:

@@ -128,6 +128,26 @@ def test_a_text_that_has_grown(place, monkeypatch):
     assert sorted(read()[0]) == ["0", "1", "2", "3", "4", "5", "6"]
 
 
+def test_resume_with_another_format_or_without_the_sentences(place, monkeypatch, capsys):
+    crash_after(monkeypatch, 3)
+    resume = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--all", "--resume"]
+    assert "format is 'hdf5' there, 'npz' now" in input_error([*resume, "--format=npz"], capsys)
+    assert "with_text" in input_error([*resume, "--forget_sentences"], capsys)
+    assert main(resume) == 0
+    assert "with_text" in input_error([*resume, "--forget_sentences"], capsys)
+
+
+def test_a_text_that_has_grown_after_the_facts_were_written(place, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(SystemError):
+        patch.setattr(os, "link", lambda *_: exec("raise SystemError"))
+        embed("--all")
+    write_lines([*LINES, "a bird"])
+    embed("--all", "--resume")
+    embed("--all", "--resume")
+    arrays, index = read()
+    assert sorted(arrays) == ["0", "1", "2", "3", "4", "5", "6"] and index["a bird"] == "6"
+
+
 def test_resume_where_nothing_was_begun(place):
     embed("--resume")
     assert len(read()[0]) == 6

@@ -89,9 +89,16 @@ def test_what_was_left_at_the_very_end_is_removed(out, partial, names):
     for path in partial.iterdir():
         if path.name not in names:
             path.unlink()
-    remove_job(out)
-    remove_job(out)
+    remove_job(out, SETTINGS)
+    remove_job(out, SETTINGS)
     assert not partial.exists()
+
+
+def test_a_complete_result_does_not_remove_the_vectors_of_another_job(out, partial):
+    interrupt(out)
+    remove_job(out, SETTINGS | {"layers": 0})
+    with JobFolder(out, SETTINGS, resume=True) as folder:
+        assert save(folder) == 1
 
 
 def test_another_job(out):
@@ -144,7 +151,7 @@ FOREIGN = {
     "another record": lambda partial: (partial.mkdir(), (partial / "job.json").write_text("{}")),
     "a damaged record": lambda partial: (
         partial.mkdir(),
-        (partial / "job.json").write_text('{"program": "bilm embed", "format": 3, "settings": 1}'),
+        (partial / "job.json").write_text('{"program": "bilm embed", "version": 4, "settings": 1}'),
     ),
     "a record that is a list": lambda partial: (
         partial.mkdir(),

@@ -132,8 +132,9 @@ def test_a_busy_beginning_does_not_shorten_a_run_by_time(clock, tmp_path):
 
 
 @pytest.mark.slow
-def test_evaluations_are_part_of_a_run_by_time(clock, tmp_path):
-    settings = {"heldout": True, "heldout_every": "5 steps"}
+@pytest.mark.parametrize("heldout_every", ["1 steps", "5 steps"])
+def test_evaluations_are_part_of_a_run_by_time(clock, tmp_path, heldout_every):
+    settings = {"heldout": True, "heldout_every": heldout_every}
     by_time(write_corpus(tmp_path), tmp_path, **settings)
     assert 55 <= clock.now <= 62
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bilm.inference.prefixes import Text
+from bilm.inference.prefixes import TextRows
 
 ROWS = ([1, 2, 3], [1, 2], [], [4], [1, 2, 3], [1, 5, 3, 3])
 
@@ -13,7 +13,7 @@ ROWS = ([1, 2, 3], [1, 2], [], [4], [1, 2, 3], [1, 5, 3, 3])
 def text_of(rows):
     lengths = np.array([len(row) for row in rows])
     words = np.array([word for row in rows for word in row], np.int32)
-    return Text(words, words, lengths)
+    return TextRows(words, words, lengths)
 
 
 @pytest.mark.parametrize("n_states", [1, len(ROWS)])

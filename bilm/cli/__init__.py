@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
     """Run the command line and return its exit code.
 
     Args:
-        argv: arguments after the program's name (default: those of the process).
+        argv: arguments after the program's name (default: `sys.argv[1:]`).
         subcommand: run this subcommand, with `argv` as its arguments, as the scripts in bin/ do.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):

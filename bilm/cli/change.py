@@ -77,12 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             **flags.FORCE,
         },
     )
-    parser.set_defaults(max_occurrences=1000, min_occurrences=3, seed=0, page_words=20)
+    parser.set_defaults(max_occurrences=1000, min_occurrences=3, seed=0)
 
 
 def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
     flags.require_inputs(args)
+    if args.page is None:
+        flags.require_effect(args, "--page", "page_words", "substitutes_from")
     folders = [] if args.save_uses is None else [args.save_uses]
     uses = [os.path.join(folder, f"{name}.npz") for folder in folders for name in _CORPORA]
     outputs = flags.outputs(args, out=args.out, page=args.page, save_uses=uses, folders=folders)
@@ -145,7 +147,7 @@ def _write_page(
         old,
         new,
         results,
-        n_words=args.page_words,
+        n_words=args.page_words or 20,
         seed=args.seed,
         corpora=(args.old, args.new) if names[0] == names[1] else (names[0], names[1]),
         predictor=predictor,

@@ -107,7 +107,6 @@ def _read_text(args: argparse.Namespace) -> SplitText:
 
 def _frequent(words: Sequence[str], text: SplitText) -> list[str]:
     counts = Counter(itertools.chain(*text.training))
-    words = [word.lower() for word in words]
     frequent = [word for word in words if counts[word] >= _LEAST_OCCURRENCES]
     for word in words:
         if word not in frequent:

@@ -191,7 +191,7 @@ _MODEL_FILES = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FIL
               "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
 # Flags whose inputs must exist: globs, models, files.
 _GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
-_MODELS = {"model", "init_from"}
+_MODELS = {"model", "init_from", "substitutes_from"}
 _FILES = {"input", "vocab_file", "init_vocab", "options_file", "weight_file",
           "embedding_weight_file", "softmax_file", "warm_up"}  # fmt: skip
 
@@ -256,7 +256,7 @@ def outputs(
 
 
 def _input_files(flag: str, text: str) -> Iterator[str]:
-    """The files that a flag's value may name: a file, or those of a glob, a model or a run."""
+    """The files that a flag's value may name: one file, or all files of a glob, model or run."""
     from bilm.files.named_models import cache_folder, find_published, is_remote
 
     if is_remote(text):
@@ -368,7 +368,14 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add(parser.add_argument_group("learning rate schedule"), _SCHEDULE)
     parser.set_defaults(n_gpus=1, save_minutes=10.0)
     # Only `bilm train` has these flags.
-    parser.set_defaults(init_from=None, init_vocab=None, recipe="default", time=None)
+    parser.set_defaults(init_from=None, init_vocab=None, recipe=None, time=None)
+
+
+def require_effect(args: argparse.Namespace, needs: str, *names: str) -> None:
+    """Reject flags that have no effect without what they need, such as another flag."""
+    for name in names:
+        if getattr(args, name) not in (None, False):
+            usage_error(args, f"--{name} requires {needs}")
 
 
 def require_partners(args: argparse.Namespace) -> None:

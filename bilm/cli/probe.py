@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
 _TAGS, _SENSES = "tags", "senses"
-_TAG_FLAGS = ("sizes", "seeds")
+_TAG_FLAGS = ("sizes", "seeds", "no_control")
 _SENSE_FLAGS = ("method",)
 
 
@@ -87,7 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser.add_argument_group("results"),
         {
-            "--out FILE": "save results as JSON as they are computed; an existing file is resumed",
+            "--out FILE": "save results as JSON. For tags, each result is saved when it is "
+            "computed, and an existing file is resumed",
             "--vectors FOLDER": "save the model's vectors there (train.npz, test.npz), and reuse "
             "existing ones",
             "--picture FILE": "draw the results: .png or .svg",
@@ -122,9 +123,7 @@ def run(args: argparse.Namespace) -> int:
     if task == _SENSES and form != labelled.USES:
         flags.usage_error(args, "--task senses requires files of uses of words")
     other, names = (_TAGS, _TAG_FLAGS) if task == _SENSES else (_SENSES, _SENSE_FLAGS)
-    for name in names:
-        if getattr(args, name) is not None:
-            flags.usage_error(args, f"--{name} requires --task {other}")
+    flags.require_effect(args, f"--task {other}", *names)
     if args.static is not None:
         require_file(args.static, "file of static vectors")
     train, test = _read(args.train, args), _read(args.test, args)

@@ -78,8 +78,10 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "name a text, IN, or minimal pairs, --pairs")
     if args.format == "surprisal" and (args.totals or args.pairs):
         flags.usage_error(args, "--format surprisal excludes --totals and --pairs")
-    if args.by is not None and args.pairs is None:
-        flags.usage_error(args, "--by requires --pairs")
+    if args.pairs is None:
+        flags.require_effect(args, "--pairs", "by")
+    else:
+        flags.require_effect(args, "a text", "totals")
     tokenizer = None
     if args.tokenizer not in (None, _MODEL):
         from bilm.data import Tokenizer

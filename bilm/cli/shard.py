@@ -29,7 +29,7 @@ _MEGABYTE = 1_000_000
 _LARGE = 10_000
 # The largest corpus for a preset, in tokens; larger ones suit the paper's size.
 _PRESETS = (
-    (500_000, "tiny"), (50_000_000, "base"), (200_000_000, "small"), (800_000_000, "medium"),
+    (500_000, "tiny"), (20_000_000, "base"), (100_000_000, "small"), (800_000_000, "medium"),
 )  # fmt: skip
 _number_or_proportion = flags.value(
     lambda text: float(text) if set(text) & set(".eE") else int(text),

@@ -74,8 +74,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not (args.text and args.out) or is_search:
         flags.usage_error(args, "name --text and --out, or --vectors and a question")
-    if args.method == "word2vec" and args.model is not None:
-        flags.usage_error(args, "--model requires --method layer0 or mean")
+    if args.method == "word2vec":
+        model = ("model", "options_file", "weight_file", "warm_up")
+        flags.require_effect(args, "--method layer0 or mean", *model)
     if args.method != "mean" and args.layer is not None:
         flags.usage_error(args, "--layer requires --method mean")
     if args.method != "word2vec":

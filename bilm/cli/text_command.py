@@ -89,7 +89,8 @@ def warn_of_unseen(args: argparse.Namespace, sentences: Iterable[Sequence[str]],
     from bilm.files.model_files import open_model
 
     with open_model(flags.model_source(args)) as files:
-        letters = set().union(*read_lines(files.vocabulary)) if files.vocabulary else set()
+        vocabulary = getattr(args, "vocab_file", None) or files.vocabulary
+        letters = set().union(*read_lines(vocabulary)) if vocabulary else set()
     tokens = itertools.islice(itertools.chain.from_iterable(sentences), _MAX_CHECKED)
     words = [token for token in tokens if any(map(str.isalpha, token))]
     unseen = [word for word in words if any(c.isalpha() and c not in letters for c in word)]

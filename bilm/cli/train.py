@@ -53,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
+    if args.options_file is not None or (args.init_from is not None and args.preset is None):
+        flags.require_effect(args, "a preset, whose options it sets", "recipe")
     flags.require_inputs(args)
     if os.path.isfile(args.save_dir):
         raise InputError(f"{args.save_dir!r} must be a folder, got a file.")
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = training_run.run_settings(args, None)
     uses_recipe = args.options_file is None and args.init_from is None
-    if args.precision is None and uses_recipe and args.recipe == "default":
+    if args.precision is None and uses_recipe and args.recipe in (None, "default"):
         settings["precision"] = fast_precision()
     checkpoint = None
     if holds_checkpoint(args.save_dir):
@@ -86,7 +88,7 @@ def _chosen_options(args: argparse.Namespace) -> Options:
     else:
         name = args.preset or "base"
         options = Options.from_dict(
-            preset(name, args.recipe), training=True, source=f"preset {name}"
+            preset(name, args.recipe or "default"), training=True, source=f"preset {name}"
         )
     if args.init_from is None:
         return options

@@ -77,6 +77,7 @@ def load_substitutes_model(args: argparse.Namespace) -> Predictor | None:
     settings = flags.keywords(args, "precision", "warm_up")
     if source is not None:
         return Predictor.from_pretrained(source, **settings)
+    settings |= flags.keywords(args, "vocab_file")
     predictor = predictor_of(Pretrained(flags.model_source(args), **settings))
     if predictor is None:
         note("Typical words are nearby words, because the model has no softmax.")

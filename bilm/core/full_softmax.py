@@ -1,7 +1,7 @@
 """The softmax over the whole vocabulary, in memory that does not grow with it.
 
-Logits are computed in blocks of classes, forward and backward, with a running maximum and sum: only
-a few MiB of logits exist at once, so that they stay in the CPU cache.
+Logits are computed in blocks of classes, forward and backward: only a few MiB of them exist at
+once, so that they stay in the CPU cache.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def log_probabilities(
     log_sums = _log_sums(hidden, W, b)
     products = tf.cast(tf.gather(hidden, index), tf.float32)
     products *= tf.cast(tf.gather(W, targets), tf.float32)  # (n, dim)
-    # Rounded like the logits of the sum, so that no probability exceeds 1.
+    # Rounded like the logits of the sum, so that errors mostly cancel.
     logit = tf.cast(tf.cast(tf.reduce_sum(products, axis=1), precision), tf.float32)
     return logit + tf.gather(b, targets) - tf.gather(log_sums, index)
 
@@ -131,7 +131,7 @@ def _log_sums(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
     def tile(k: tf.Tensor, log_sums: tf.TensorArray) -> Any:
         rows = tf.slice(hidden, (k * _TILE_ROWS, 0), (_TILE_ROWS, dim))
-        columns = tf.transpose(rows)
+        columns = tf.transpose(rows)  # (rows, dim) -> (dim, rows)
 
         def add(start: Any, n: int, total: tf.Tensor) -> tf.Tensor:
             logits = tf.slice(W, (start, 0), (n, dim)) @ columns  # (classes, rows)
@@ -145,7 +145,7 @@ def _log_sums(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         )
         total = add(n_blocks * _TILE_CLASSES, n_last, total) if n_last else total
         # A sum of very large or very small exponentials needs the maximum subtracted.
-        is_exact = tf.reduce_all((total > 1e-30) & (total < 1e30))
+        is_exact = tf.reduce_all((total > 1e-20) & (total < 1e30))
         log_sum = tf.cond(
             is_exact,
             lambda: tf.math.log(total),
@@ -158,6 +158,7 @@ def _log_sums(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         lambda k, _: k < n_tiles, tile, (0, log_sums), parallel_iterations=1
     )
     remaining = _log_sum(LogitBlocks.of(hidden[n_tiles * _TILE_ROWS :], W, b, W.dtype.name))
+    # (tiles, rows of a tile) -> (rows,)
     return tf.concat([tf.reshape(log_sums.stack(), (-1,)), remaining], axis=0)
 
 

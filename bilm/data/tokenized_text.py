@@ -124,14 +124,14 @@ def tokenize_files(
     jobs = min(jobs, -(-size_of(files) // _BYTES_PER_JOB))
     kinds: dict[str, str] = {}
 
-    def blocks() -> Iterator[_Block]:
+    def blocks() -> Iterator[_Paragraphs]:
         for text, sentences in read_files(files, "tokenising", progress, _sentences):
             kind, paragraphs = text.kind, sentences
             if kind == PLAIN:
                 kind, paragraphs = read_paragraphs(sentences, tokenizer, lines)
             kinds[text.name] = kind
             for block, _ in windows(filter(None, paragraphs), len, _BLOCK_CHARACTERS):
-                yield _Block(block, tokenizer.language, tokenizer.method, kind)
+                yield _Paragraphs(block, tokenizer.language, tokenizer.method, kind)
 
     n_sentences = n_tokens = 0
     outputs = Outputs([out, record_beside(out)], inputs={"patterns": files}, overwrite=overwrite)
@@ -161,7 +161,7 @@ def _sentences(text: Text) -> Iterable[str]:
     return text.sentences()
 
 
-class _Block(NamedTuple):
+class _Paragraphs(NamedTuple):
     """Paragraphs, their kind (one of `LINES`, FASTA or CONLLU), and their tokenizer."""
 
     paragraphs: list[str]
@@ -173,7 +173,7 @@ class _Block(NamedTuple):
 _tokenizer = functools.lru_cache(1)(Tokenizer)  # one per process
 
 
-def _tokenize_block(block: _Block) -> tuple[bytes, int, int]:
+def _tokenize_block(block: _Paragraphs) -> tuple[bytes, int, int]:
     """Lines of tokens, and the numbers of lines and tokens."""
     if block.kind in (FASTA, CONLLU):
         sentences = [sentence.split() for sentence in block.paragraphs]

@@ -277,6 +277,8 @@ class _JournaledDisk(_Disk):
 
     def apply(self, pages: list[list[int]], content: bytes, size: int) -> None:
         """Write pages, given as pairs of a number and a length, and cut the file off at `size`."""
+        if len(content) != sum(length for _, length in pages):
+            raise ValueError("the journal is cut off")
         start = 0
         for number, length in pages:
             os.pwrite(self.fileno(), content[start : start + length], number * _PAGE)

@@ -26,7 +26,7 @@ class Level(NamedTuple):
         return len(self.words)
 
 
-class Text(NamedTuple):
+class TextRows(NamedTuple):
     """Rows of text, as one direction reads them."""
 
     words: np.ndarray  # int32 (inputs,), rows of a table of vectors, row after row

@@ -16,7 +16,7 @@ from bilm.core.cell import LSTMState
 from bilm.core.language_model import Feed, LanguageModel
 from bilm.core.lstm import LSTMStack, States
 from bilm.data.prefetch import windows
-from bilm.inference.prefixes import Level, Text
+from bilm.inference.prefixes import Level, TextRows
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +45,12 @@ class Perplexity(float):
     backward: float | None  # None for a model of one direction
     n_predictions: int  # per direction: the words and an end for every sentence
     losses: np.ndarray  # float64 (n_directions,), summed over the predictions, in nats
-    unknown: float | None = None  # proportion of the words; None if the data has no `vocab`
+    # Proportion of the words, of this worker's share; None if the data has no `vocab`.
+    unknown: float | None = None
     checksum: int = 0  # of the text, in the order in which it was scored
     sentences: SentenceScores | None = None  # if requested
     # Per direction, perplexity of sentences from the initial states divided by the perplexity from
-    # the states of training; None if not measured.
+    # the states of training, of this worker's share; None if not measured.
     start_ratio: tuple[float, ...] | None = None
 
     @classmethod
@@ -89,12 +90,12 @@ class Chunk(NamedTuple):
     is_continued: bool  # whether the rows continue from the states after the previous chunk
     sentences: np.ndarray | None = None  # int (batch,), their numbers; None if rows hold several
 
-    def texts(self) -> list[Text]:
+    def texts(self) -> list[TextRows]:
         """The rows as each direction reads them, without padding."""
         lengths = self.mask.sum(axis=0)
         # (time, batch) -> (batch, time) -> (inputs,)
         return [
-            Text(words.T[self.mask.T], targets.T[self.mask.T], lengths)
+            TextRows(words.T[self.mask.T], targets.T[self.mask.T], lengths)
             for words, targets in zip(self.feed.words, self.feed.targets, strict=True)
         ]
 
@@ -157,7 +158,7 @@ class Scorer:
     def losses(
         self,
         vectors: tf.Tensor,
-        texts: Sequence[Text],
+        texts: Sequence[TextRows],
         states: Any = None,
         *,
         with_states: bool = False,
@@ -173,6 +174,7 @@ class Scorer:
 
         Returns:
             float32 (n_directions, inputs); and the states (rows, ...), None without `with_states`.
+            They are right for the longest rows; shorter ones end a text.
         """
         initial = self._model.network.initial_states() if states is None else states
         losses = np.empty((len(texts), len(texts[0].words)), np.float32)
@@ -189,7 +191,7 @@ class Scorer:
             after.append(tf.nest.pack_sequence_as(initial[d], new))
         return losses, tuple(after) if with_states else None
 
-    def hidden(self, d: int, vectors: tf.Tensor, text: Text, at: np.ndarray) -> np.ndarray:
+    def hidden(self, d: int, vectors: tf.Tensor, text: TextRows, at: np.ndarray) -> np.ndarray:
         """The top layer of direction `d` at the inputs `at` (n,): float32 (n, projection_dim)."""
         result = np.empty((len(at), vectors.shape[1]), np.float32)
         for part in self._parts(d, vectors, text, self._model.network.initial_states()[d]):
@@ -199,7 +201,7 @@ class Scorer:
             result[here] = tf.gather(part.hidden, node[at[here]]).numpy()
         return result
 
-    def _parts(self, d: int, vectors: tf.Tensor, text: Text, states: States) -> Iterator[_Part]:
+    def _parts(self, d: int, vectors: tf.Tensor, text: TextRows, states: States) -> Iterator[_Part]:
         """The top layer at all inputs."""
         for rows in text.groups(_MOST_ROWS):
             before = states
@@ -230,7 +232,9 @@ def _run_levels(
 
     def step(t: tf.Tensor, hidden: tf.TensorArray, *states: LSTMState) -> Any:
         nodes = slice(first[t], first[t + 1])
+        # (nodes of the level before, size) -> (nodes, size)
         before = tf.nest.map_structure(lambda x: tf.gather(x, parents[nodes]), states)
+        # (words, projection_dim) -> (1, nodes, projection_dim): one step of a batch of nodes
         layers, after = stack(tf.gather(vectors, words[nodes])[tf.newaxis], states=before)
         return t + 1, hidden.write(t, layers[-1][0]), *after
 
@@ -241,6 +245,7 @@ def _run_levels(
     _, hidden, *states = tf.while_loop(
         lambda t, *_: t < n_levels, step, (0, hidden, *states), parallel_iterations=1
     )
+    # (levels, nodes of each, projection_dim) -> (nodes, projection_dim)
     return hidden.concat(), tuple(states)
 
 

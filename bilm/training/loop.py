@@ -174,7 +174,7 @@ class Run:
     def _report(self, signals: Signals) -> None:
         """Call `progress`. Any worker may end the run; with several workers, one step later."""
         self._asks_to_stop = self.progress is not None and bool(self.progress(self.record))
-        is_alone = self.trainer.replicas.worker.count == 1
+        is_alone = self.trainer.replicas.worker.is_alone
         self._is_stopped = self._asks_to_stop if is_alone else signals.stop > 0
 
     def _log_step(self, rate: float) -> None:
@@ -256,11 +256,12 @@ class Run:
             return
         if share < planning.FIXED_AT:
             return
-        if not signals.evaluation_seconds:
-            self._evaluate(True)  # to measure its duration
-        if self.state.heldout.measured_at == self.state.step:
-            return  # its duration arrives with the signals of the next step
         if self.heldout is not None:
+            if not signals.evaluation_seconds:
+                self._evaluate(True)
+                return  # its duration arrives with the signals of the next step
+            if self.state.heldout.measured_at == self.state.step:  # after these signals
+                remaining -= signals.evaluation_seconds
             per_step, remaining = planning.with_evaluations(
                 per_step, remaining, signals.evaluation_seconds, self.every, self.steps_per_epoch
             )
@@ -276,11 +277,11 @@ class Run:
     def _save(self) -> str:
         """Write a checkpoint if the state has changed since the last one; return its prefix."""
         if self.record.checkpoint is None or self._saved is not self.state:
-            self.is_saved_as(self.files.save(self))
+            self.mark_saved(self.files.save(self))
         self._saved_at = time.monotonic()
         return self.record.checkpoint or ""
 
-    def is_saved_as(self, ckpt_file: str) -> None:
+    def mark_saved(self, ckpt_file: str) -> None:
         """Record that a checkpoint holds the current state."""
         self.record.checkpoint, self._saved = ckpt_file, self.state
 

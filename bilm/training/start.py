@@ -129,6 +129,7 @@ def train(
         files = RunFiles(os.fspath(tf_save_dir), keep_checkpoints, log, is_chief, unknown_options)
         trainer = Trainer(options, replicas, settings)
         trainer.assign_softmax(start)
+        del start  # as large as the softmax
         state = RunState(trainer.batch_shape, plan=plan, settings=settings)
         run = Run(trainer, data, files, TrainingRecord(state, state), begun, save_minutes * 60)
         run.progress, run.heldout = progress, heldout
@@ -141,7 +142,7 @@ def train(
         if is_chief:
             _count_words(run)
         if is_resumed:
-            run.is_saved_as(restart_ckpt_file or "")
+            run.mark_saved(restart_ckpt_file or "")
         return run.train()
 
 

@@ -63,7 +63,7 @@ from bilm.files.weights import (
     require_model_of,
 )
 from bilm.inference.corpus_encoder import EncodedWords, warm_up_network
-from bilm.inference.prefixes import Text
+from bilm.inference.prefixes import TextRows
 from bilm.inference.scorer import Scorer
 from bilm.use.elmo import Pretrained
 
@@ -159,7 +159,7 @@ class _Window(NamedTuple):
     """Sentences as the network's inputs; backward, their order is reversed as well."""
 
     vectors: tf.Tensor  # float32 (words, projection_dim)
-    texts: list[Text]  # per direction
+    texts: list[TextRows]  # per direction
     starts: np.ndarray  # int64 (sentences,), the first input of each in the forward text
     known: list[np.ndarray]  # per sentence bool (tokens,), whether a token is in the vocabulary
 
@@ -421,9 +421,9 @@ class Predictor:
         first, last = np.zeros((2, len(words)), np.bool_)
         first[stops - lengths - 1] = last[stops - 1] = True
         words = words.astype(np.int32)
-        texts = [Text(words[~last], targets[~first], lengths)]
+        texts = [TextRows(words[~last], targets[~first], lengths)]
         if self.options.n_directions > 1:  # the sentences in reverse order, too
-            texts.append(Text(words[~first][::-1], targets[~last][::-1], lengths[::-1]))
+            texts.append(TextRows(words[~first][::-1], targets[~last][::-1], lengths[::-1]))
         spans = zip((stops - lengths).tolist(), (stops - 1).tolist(), strict=True)
         return _Window(
             vectors, texts, np.cumsum(lengths) - lengths, [known[a:b] >= 0 for a, b in spans]

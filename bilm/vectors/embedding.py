@@ -211,7 +211,7 @@ class EmbeddingJob:
         settings = self._settings(model, shape)
         if self.resume and os.path.lexists(self.out):
             self._require_complete(settings)
-            remove_job(self.out)
+            remove_job(self.out, settings)
             return EmbeddedFile(was_complete=True)
         self._check_text(model, shape)
         if self.is_stream:
@@ -254,7 +254,7 @@ class EmbeddingJob:
         return EmbeddedFile(n_sentences, n_left, skipped["repeated"], skipped["empty"])
 
     def _settings(self, model: ELMo, shape: Sequence[int | None]) -> dict[str, Any]:
-        """All that determines the vectors, except the text."""
+        """All that determines the result, except the text."""
         return {
             "shape": shape,
             "model": model.fingerprint(),
@@ -262,6 +262,8 @@ class EmbeddingJob:
             **self.spec._asdict(),
             "shard": list(self.shard),
             "keys": "sentences" if self.sentence_keys else "ids" if self.has_ids else "numbers",
+            "format": self.kind,
+            "with_text": self.with_text,
         }
 
     def _check_text(self, model: ELMo, shape: Sequence[int | None]) -> None:
@@ -315,8 +317,8 @@ class EmbeddingJob:
         """The facts of the job for the complete file, as JSON; call it after reading the text."""
         texts = [self._digest.hexdigest()]
         texts += [] if self.ids is None else [text_digest(self.ids)]
-        facts = {"text": texts, "shard": settings["shard"], "keys": settings["keys"]}
-        return json.dumps(settings_facts(settings) | facts)
+        facts = {name: settings[name] for name in ("shard", "keys", "with_text")}
+        return json.dumps(settings_facts(settings) | {"text": texts} | facts)
 
     def _require_complete(self, settings: dict[str, Any]) -> None:
         """Require that OUT is the complete result of this job."""

@@ -1,7 +1,7 @@
 """The folder OUT.partial: an unfinished job, and its finished vectors.
 
     lock            held by the process that works here
-    job.json        record: program, format, and settings (only the same job is resumed)
+    job.json        record: program, its version, and settings (only the same job is resumed)
     vectors.hdf5, journal   the finished vectors, see `SavedVectors`; none without the journal
 
 A folder without this record is neither used nor removed.
@@ -24,7 +24,7 @@ from bilm.files.writing import Outputs, overwritten, write_json
 from bilm.vectors.saved_vectors import JOURNAL, VECTORS
 
 _LOCK, _RECORD = "lock", "job.json"
-_OURS: dict[str, Any] = {"program": "bilm embed", "format": 3}
+_OURS: dict[str, Any] = {"program": "bilm embed", "version": 4}
 _MOST_DIFFERENCES = 6  # in a message
 
 
@@ -97,12 +97,15 @@ def check_output(out: PathLike, *, resume: bool, force: bool) -> None:
         raise overwritten(out, allowed_by="--force")
 
 
-def remove_job(out: PathLike) -> None:
-    """Remove the folder of a job whose result is complete, if a kill left it."""
+def remove_job(out: PathLike, settings: Mapping[str, Any]) -> None:
+    """Remove the folder of a job whose result is complete, if a kill left it. The folder of
+    another job stays."""
     folder = _folder_of(out)
     if os.path.lexists(folder):
         with _locked(folder):
-            _remove(folder)
+            record = _read_record(folder)
+            if record is not None and record["settings"] == json.loads(json.dumps(settings)):
+                _remove(folder)
 
 
 def _folder_of(out: PathLike) -> str:

@@ -93,7 +93,7 @@ def embed(
         gpus: GPUs that Ray reserves per actor.
         address: address of a Ray cluster; None: the variable RAY_ADDRESS, or Ray is started on this
             machine and stopped at the end. If this process has called `ray.init`, that Ray is used.
-        resume: skip files whose results are in OUT.
+        resume: skip files whose results are in OUT; texts are compared by their sizes.
         show: called with the progress.
 
     Raises:
@@ -124,14 +124,23 @@ def _missing(texts: list[_Text], out: str, embedder: TableEmbedder, resume: bool
     if others := [path for path in results if path not in by_result]:
         raise InputError(f"{out} must hold results of these files only, got {others[0]}.")
     for path in results:
-        ours = embedder.settings() | {"bytes": by_result[path].n_bytes}
+        ours = embedder.settings() | _facts(embedder, by_result[path])
         with system.open(path) as file:
-            theirs = parquet_facts(file)
+            try:
+                theirs = parquet_facts(file)
+            except InputError as error:
+                raise InputError(f"{path}: {error}") from error
         if listed := differences({name: theirs.get(name) for name in ours}, ours, "there", "now"):
             raise InputError(f"{path} is a result of another job: {'; '.join(listed)}.")
     for path in filter(os.path.isfile, () if _is_address(out) else temporary):
         os.remove(path)  # left by a killed command
-    return [text for path, text in by_result.items() if path not in results]
+    done = set(results)
+    return [text for path, text in by_result.items() if path not in done]
+
+
+def _facts(embedder: TableEmbedder, text: _Text) -> dict[str, Any]:
+    """The facts of a result besides the settings of vectors."""
+    return {"bytes": int(text.n_bytes), "text_column": embedder.text_column}
 
 
 def _temporary(result: str) -> list[str]:
@@ -263,7 +272,7 @@ class FileEmbedder:
                 else:
                     embedder.text_column = "text"
                     columns, rows = _read_text(source, text.file, embedder)
-                facts = embedder.metadata(bytes=int(text.n_bytes))
+                facts = embedder.metadata(**_facts(self._embedder, text))
                 schema = embedder.schema(columns).with_metadata(facts)
                 writer = stack.enter_context(parquet_writer(target, schema))
                 for batch in embedder.batches(rows, _ROW_GROUP_BYTES):

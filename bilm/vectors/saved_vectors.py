@@ -1,4 +1,4 @@
-"""The finished vectors of an unfinished job, whatever the format of its result."""
+"""The finished vectors of an unfinished job."""
 
 from __future__ import annotations
 
@@ -100,11 +100,12 @@ class SavedVectors:
     def complete(self, out: str, facts: str, index: dict[str, str] | None = None) -> None:
         """Add the facts of the job and `sentence_to_index`, close the file, and link or copy it to
         `out`."""
-        if FACTS not in self._file.attrs:  # as after a kill at the end of this function
-            if index is not None:
-                content = json.dumps(index)
-                self._file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = content
-            self._file.attrs[FACTS] = facts
+        if index is not None:
+            if SENTENCE_INDEX in self._file:  # after a kill at the end of this function
+                del self._file[SENTENCE_INDEX]
+            content = json.dumps(index)
+            self._file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = content
+        self._file.attrs[FACTS] = facts
         self._commit(close=True)
         try:
             os.link(self._path, out)

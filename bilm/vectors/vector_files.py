@@ -187,6 +187,8 @@ def read_facts(path: PathLike, kind: str, is_empty: bool = False) -> dict[str, A
             raise NotImplementedError(kind)
         return dict(json.loads(facts))
     except (OSError, LookupError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # such as a missing permission
         raise InputError(
             f"{path} exists, and is not a complete file of vectors of `bilm embed`: move it away, "
             "or replace it with --force."
