@@ -271,7 +271,7 @@ def sample_uses(
 
     Args:
         sentences: lists of tokens, or text that is split on white space.
-        words: words to look for; `bank+banks` is one target with two forms, one of which may be
+        words: words to look for; `bank+banks` is one target with two forms; one form may be
             missing. The draw for one target does not depend on the others. None draws from all
             words of the text, but not from numbers and punctuation.
         max_occurrences: size of the sample for each target, or for all words together if `words`
