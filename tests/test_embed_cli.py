@@ -18,8 +18,7 @@ import pytest
 
 from bilm import InputError, dump_token_embeddings
 from bilm.cli import main
-from bilm.vectors.embedding import FORMATS
-from bilm.vectors.vector_files import Keys
+from bilm.vectors.vector_files import FORMATS
 from tests import oracle
 from tests.command_line import input_error
 from tests.embedded_text import LINES, embed, read
@@ -197,7 +196,7 @@ def test_sentences_that_cannot_be_keys(place, capsys):
     ],
 )
 def test_keys_that_a_format_cannot_hold(kind, taken, refused):
-    keys = Keys(kind)
+    keys = FORMATS[kind].keys()
     for key in taken:
         assert keys.is_new(key, "line 1") and not keys.is_new(key, "line 2")
     for key in refused:

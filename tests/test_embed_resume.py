@@ -108,9 +108,7 @@ def test_resume_with_another_text_or_other_vectors(place, monkeypatch, capsys):
     resume = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--resume"]
     error = input_error([*resume, "--top"], capsys)
     assert "out.hdf5.partial holds vectors of another job: layers is 'all' there, " in error
-    assert "was left by an interrupted job: --resume" in input_error(
-        [*resume[:-1], "--all"], capsys
-    )
+    assert "was left by an interrupted job: resume" in input_error([*resume[:-1], "--all"], capsys)
     write_lines([LINES[0], "another text", *LINES[2:]])
     error = input_error([*resume, "--all"], capsys)
     assert "text.txt must begin with the 3 sentences" in error

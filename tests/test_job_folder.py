@@ -123,7 +123,7 @@ def test_out_that_appears_is_not_overwritten(out, partial):
 
 def test_names_are_checked_before_the_work(out):
     out.touch()
-    assert "out' would be overwritten: --force allows it." in error_of(
+    assert "out' would be overwritten: force allows it." in error_of(
         check_output, out, resume=False, force=False
     )
     check_output(out, resume=False, force=True)

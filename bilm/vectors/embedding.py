@@ -8,12 +8,11 @@ embed_file("proteins.fasta", "proteins.h5", elmo, layers="sum")
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,33 +20,22 @@ from bilm.core.errors import InputError, differences, one_of, require, shown
 from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
 from bilm.files.reading import PathLike, Text, new_digest, require_file, text_digest
-from bilm.files.writing import Outputs, compressed
+from bilm.files.writing import Outputs
 from bilm.progress import ShowStage, Stage, quiet
-from bilm.vectors import vector_files
-from bilm.vectors.arrow import import_pyarrow, require_row, settings_facts, write_parquet
+from bilm.vectors.arrow import require_row, settings_facts
 from bilm.vectors.job_folder import JobFolder, check_output, remove_job
 from bilm.vectors.saved_vectors import SavedVectors, checksum
-from bilm.vectors.vector_files import EmbeddedSentence, VectorSpec, as_dtype, read_facts
+from bilm.vectors.vector_files import (
+    FORMATS,
+    EmbeddedSentence,
+    VectorSpec,
+    as_dtype,
+    has_index,
+    read_facts,
+)
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
-
-
-class Format(NamedTuple):
-    """A format of files of vectors."""
-
-    endings: tuple[str, ...]  # lower-case endings of OUT that choose it
-    stream: bool = False  # it can be written to a stream
-    sentence_keys: bool = True  # a sentence can be its own key
-
-
-FORMATS = {
-    "hdf5": Format((".hdf5", ".h5", "")),
-    "npz": Format((".npz",), stream=True),
-    "jsonl": Format((".jsonl", ".jsonl.gz"), stream=True),
-    "parquet": Format((".parquet",), sentence_keys=False),
-}
-"""The formats of files of vectors, by name."""
 
 
 class ArgumentsError(InputError):
@@ -152,7 +140,7 @@ class EmbeddingJob:
         self.is_fasta = (not self.is_file or os.path.isfile(self.text)) and is_fasta(self.text)
         self.has_ids = self.ids is not None or self.is_fasta
         self._name = os.fspath(self.text) if self.is_file else self.text.name
-        self.kind = self._format()
+        self.kind = self._kind()
         self.spec = VectorSpec.of(self.layers, self.pooling, self.dtype)
         self._check_arguments()
         inputs = {"text": self.text} if self.is_file else {}
@@ -162,15 +150,14 @@ class EmbeddingJob:
         if not self.is_stream:
             Outputs([], updated=[self.out], inputs=inputs)
             check_output(self.out, resume=self.resume, force=self.force)
-        if self.kind == "parquet":
-            import_pyarrow()
+        self._format.require_packages()
         self._skipped = Counter[str]()
         self._n_all: int | None = None
         if self.is_file:
             self._n_all = sum(1 for _ in self._sentences())
 
-    def _format(self) -> str:
-        """The format by the argument, or by the ending of OUT."""
+    def _kind(self) -> str:
+        """The name of the format by the argument, or by the ending of OUT."""
         if self.is_stream:
             return self.format or "jsonl"
         name = os.path.basename(os.fspath(self.out)).lower()
@@ -189,11 +176,12 @@ class EmbeddingJob:
     def _check_arguments(self) -> None:
         kind, (i, n) = self.kind, self.shard
         require(one_of(tuple(FORMATS)), format=kind)
+        self._format = FORMATS[kind]
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
         by_sentence, stream = self.sentence_keys, self.is_stream
-        streams = [name for name, form in FORMATS.items() if form.stream]
-        has_no_keys = not FORMATS[kind].sentence_keys
+        streams = [name for name, form in FORMATS.items() if form.can_stream]
+        has_no_keys = not self._format.has_sentence_keys
         for is_broken, rule in (
             (by_sentence and has_no_keys, f"{kind} has no keys, so no sentence_keys"),
             (by_sentence and self.has_ids, "sentence_keys does not go with ids or FASTA"),
@@ -216,13 +204,13 @@ class EmbeddingJob:
         self._check_text(model, shape)
         if self.is_stream:
             return self._write_stream(model, settings, progress)
-        index: dict[str, str] | None = {} if self._has_index else None
+        index: dict[str, str] | None = {} if has_index(settings) else None
         todo = self._todo(model, shape, index)
-        is_hdf5, with_ids = self.kind == "hdf5", self.has_ids
+        becomes_result, with_ids = self._format.is_saved_store, self.has_ids
         with (
             JobFolder(self.out, settings, resume=self.resume, force=self.force) as folder,
             SavedVectors(
-                folder.path, self.dtype, becomes_result=is_hdf5, with_ids=with_ids
+                folder.path, self.dtype, becomes_result=becomes_result, with_ids=with_ids
             ) as saved,
         ):
             n_left, n_tokens = saved.n_sentences, self._skip_saved(todo, saved, folder.path)
@@ -231,10 +219,11 @@ class EmbeddingJob:
                 saved.add(sentence, vectors)
             saved.save()
             with folder.result() as temporary:
-                if is_hdf5:
-                    saved.complete(temporary, self._facts(settings), index)
+                facts = self._facts(settings)
+                if becomes_result:
+                    saved.complete(temporary, facts, index)
                 else:
-                    self._write(temporary, saved, settings, self._facts(settings))
+                    self._format.write(temporary, saved, settings, facts)
         return self._result(saved.n_sentences, n_left)
 
     def _write_stream(
@@ -245,7 +234,7 @@ class EmbeddingJob:
         todo = self._todo(model, settings["shape"], None)
         results = zip(self._encode(model, todo, self._progress(progress)), n_written, strict=False)
         embedded = (EmbeddedSentence(s, as_dtype(v, self.dtype)) for (s, v), _ in results)
-        self._write(self.out, embedded, settings, "")
+        self._format.write(self.out, embedded, settings, facts="")
         self.out.flush()
         return self._result(next(n_written))
 
@@ -270,7 +259,7 @@ class EmbeddingJob:
         """Check a file's tokenizer and words before the work."""
         if self.is_file and not self.is_fasta:
             warn_if_other_tokenizer(self.text, model.options.tokenizer)
-        if self.is_file and (model.vocabulary is not None or self.kind == "parquet"):
+        if self.is_file and (model.vocabulary is not None or self._format.has_rows):
             for sentence in self._sentences():
                 self._tokens(sentence, model, shape)
 
@@ -285,7 +274,7 @@ class EmbeddingJob:
         if start != saved.checksum:
             raise InputError(
                 f"{self._name} must begin with the {saved.n_sentences:,} sentences whose vectors "
-                f"are in {folder}. Resume with the same text, or start over with --force."
+                f"are in {folder}. Resume with the same text, or start over with force."
             )
         return n_tokens
 
@@ -330,28 +319,8 @@ class EmbeddingJob:
         if listed := differences(stored | {"version": ours["version"]}, ours, "there", "now"):
             raise InputError(
                 f"{self.out} is the result of another job: {'; '.join(listed)}. Move it away, or "
-                "replace it with --force."
+                "replace it with force."
             )
-
-    def _write(
-        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
-    ) -> None:
-        """Write a file in another format than HDF5, or a stream."""
-        if self.kind == "jsonl":
-            with contextlib.nullcontext(out) if self.is_stream else compressed(out) as file:
-                vector_files.write_jsonl(file, embedded, facts=facts)
-        elif self.kind == "npz":
-            vector_files.write_npz(out, embedded, with_index=self._has_index, facts=facts)
-        elif self.kind == "parquet":
-            with_text, with_keys, shape = self.with_text, self.has_ids, settings["shape"]
-            write_parquet(out, embedded, shape, self.dtype, facts, with_text, with_keys)
-        else:
-            raise NotImplementedError(self.kind)
-
-    @property
-    def _has_index(self) -> bool:
-        """Whether a file has `sentence_to_index`."""
-        return self.with_text and not self.sentence_keys and not self.has_ids
 
     def _todo(
         self, model: ELMo, shape: Sequence[int | None], index: dict[str, str] | None
@@ -371,7 +340,7 @@ class EmbeddingJob:
         """The tokens of a sentence, after checking that they have vectors and fit the format."""
         tokens, where = sentence.text.split(), self._where(sentence)
         model.refuse_unknown(tokens, where)
-        if self.kind == "parquet":
+        if self._format.has_rows:
             require_row(len(tokens), shape, self.dtype, where)
         return tokens
 
@@ -379,7 +348,7 @@ class EmbeddingJob:
         """The sentences of this shard, in order, after checking their keys. If sentences are keys,
         repeated and empty lines are skipped, and counted in `_skipped`."""
         i, n = self.shard
-        keys, skipped = vector_files.Keys(self.kind), self._skipped
+        keys, skipped = self._format.keys(), self._skipped
         skipped.clear()
         for sentence in self._with_keys():
             is_ours, where = sentence.number % n == i - 1, self._where(sentence)

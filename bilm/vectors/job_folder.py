@@ -60,7 +60,7 @@ class JobFolder:
                 raise InputError(
                     f"{self.path} holds vectors of another job: "
                     f"{'; '.join(listed[:_MOST_DIFFERENCES])}. Repeat that job, or start over with "
-                    "--force."
+                    "force."
                 )
             self._lock = stack.pop_all()
 
@@ -70,7 +70,7 @@ class JobFolder:
         if os.path.lexists(self._out) and not self._force:
             raise InputError(
                 f"{self._out} exists and would be overwritten; finished vectors stay in "
-                f"{self.path}. Move {self._out} away, then --resume."
+                f"{self.path}. Move {self._out} away, then resume."
             )
         with Outputs([self._out], overwrite=self._force).temporaries() as (temporary,):
             yield temporary
@@ -91,10 +91,10 @@ def check_output(out: PathLike, *, resume: bool, force: bool) -> None:
     folder = _folder_of(out)
     if os.path.lexists(folder) and _read_record(folder) is not None and not (resume or force):
         raise InputError(
-            f"{folder} was left by an interrupted job: --resume continues it, --force starts over."
+            f"{folder} was left by an interrupted job: resume continues it, force starts over."
         )
     if os.path.lexists(out) and not (resume or force):
-        raise overwritten(out, allowed_by="--force")
+        raise overwritten(out, allowed_by="force")
 
 
 def remove_job(out: PathLike, settings: Mapping[str, Any]) -> None:

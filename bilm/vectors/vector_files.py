@@ -1,18 +1,21 @@
-"""Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, and JSON lines.
+"""Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, JSON lines, and Parquet.
 
 Each stores the facts of its job as JSON, from which --resume recognises a complete file: in the
-attribute `bilm` of an HDF5 file, the comment of .npz, or the field `bilm` of the first JSON line.
+attribute `bilm` of an HDF5 file, the comment of .npz, the field `bilm` of the first JSON line, or
+the metadata of Parquet.
 
 docs/files.md describes the formats.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 import h5py
@@ -24,8 +27,9 @@ from bilm.data.sentences import Sentence
 from bilm.files.hdf5 import open_hdf5
 from bilm.files.identity import FACTS
 from bilm.files.reading import PathLike, decompressed
+from bilm.files.writing import compressed
 from bilm.inference.layers import LayerChoice, plain_layers
-from bilm.vectors.arrow import parquet_facts
+from bilm.vectors.arrow import import_pyarrow, parquet_facts, write_parquet
 
 SENTENCE_INDEX = "sentence_to_index"
 _SLAB_BYTES = 16 * 2**20
@@ -163,6 +167,159 @@ def _json_parts(vectors: Any, layer: Any = ...) -> Iterator[str]:
     yield "[]" if separator == "[" else "]"
 
 
+class Keys:
+    """Checks keys of sentences: they must differ, and the file must be able to hold them."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+
+    def is_new(self, key: str, where: str) -> bool:
+        """Whether a key is new; `where` is its file and line, for messages."""
+        if key in self.taken:
+            return False
+        reason = self.problem(key)
+        if "\0" in key or len(key.encode()) > _LONGEST_KEY:
+            reason = f"keys have at most {_LONGEST_KEY} bytes and no NUL"
+        if reason:
+            raise InputError(
+                f"{where}: {shown(key)} cannot be a key: {reason}. Parquet and JSON lines take any "
+                "key; line numbers are always possible in text."
+            )
+        self.taken.add(key)
+        return True
+
+    def problem(self, key: str) -> str | None:
+        """Why the format cannot hold a key next to the keys so far."""
+
+
+class _HDF5Keys(Keys):
+    """A "/" in a key opens a group. Readers of `allennlp elmo`'s files find "a / b" by its name,
+    but a second key "a " is impossible. A file in memory tries out keys with characters that HDF5
+    may interpret."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._file = h5py.File(io.BytesIO(), "w")
+
+    def problem(self, key: str) -> str | None:
+        with contextlib.suppress(OSError, RuntimeError, TypeError, ValueError):
+            if not re.search(r"/|^\.*$", key):
+                fits = key not in self._file
+            else:
+                name = self._file.create_dataset(key, (0,)).name
+                fits = name.split("/")[1] not in self.taken
+            if fits:
+                return None
+        return "in HDF5, '/' opens a group, and no key may name a group of another one"
+
+
+class _NpzKeys(Keys):
+    """The key "a.npy" is read as "a" if both exist."""
+
+    def problem(self, key: str) -> str | None:
+        if self.taken.isdisjoint({f"{key}.npy", key.removesuffix(".npy")}):
+            return None
+        return "numpy.load takes KEY and KEY.npy for the same"
+
+
+class Format:
+    """A format of files of vectors.
+
+    `settings` of a job are a mapping with "shape", of a sentence's vectors with None for the number
+    of tokens; "dtype"; "keys", which are "numbers" of lines, "ids" or the "sentences" themselves;
+    and "with_text".
+    """
+
+    endings: tuple[str, ...]  # lower-case endings of OUT that choose it
+    is_saved_store = False  # the file of the unfinished job becomes the result
+    can_stream = False  # it can be written to a stream
+    has_sentence_keys = True  # a sentence can be its own key
+    has_rows = False  # a sentence is a row, which must fit into memory
+    keys: type[Keys] = Keys
+
+    def require_packages(self) -> None:
+        """Raise an InputError if an optional package is missing."""
+
+    def write(
+        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
+    ) -> None:
+        """Write a file or stream, unless the store becomes the result; a stream has no facts."""
+        raise NotImplementedError
+
+    def facts(self, path: PathLike) -> Any:
+        """The facts of a file, a dict; None in an empty file that cannot have any."""
+        raise NotImplementedError
+
+
+class _HDF5(Format):
+    endings = (".hdf5", ".h5", "")
+    is_saved_store = True
+    keys = _HDF5Keys
+
+    def facts(self, path: PathLike) -> Any:
+        with open_hdf5(path) as file:
+            return json.loads(file.attrs[FACTS])
+
+
+class _Npz(Format):
+    endings = (".npz",)
+    can_stream = True
+    keys = _NpzKeys
+
+    def write(
+        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
+    ) -> None:
+        write_npz(out, embedded, with_index=has_index(settings), facts=facts)
+
+    def facts(self, path: PathLike) -> Any:
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.comment)
+
+
+class _JSONLines(Format):
+    endings = (".jsonl", ".jsonl.gz")
+    can_stream = True
+
+    def write(
+        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
+    ) -> None:
+        is_path = isinstance(out, str | os.PathLike)
+        with compressed(out) if is_path else contextlib.nullcontext(out) as file:
+            write_jsonl(file, embedded, facts=facts)
+
+    def facts(self, path: PathLike) -> Any:
+        with open(path, "rb") as file:
+            line = decompressed(file).readline()
+        return json.loads(line)[FACTS] if line else None
+
+
+class _Parquet(Format):
+    endings = (".parquet",)
+    has_sentence_keys = False
+    has_rows = True
+
+    def require_packages(self) -> None:
+        import_pyarrow()
+
+    def write(
+        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
+    ) -> None:
+        columns = {"with_text": settings["with_text"], "with_keys": settings["keys"] == "ids"}
+        write_parquet(out, embedded, settings["shape"], settings["dtype"], facts, **columns)
+
+    def facts(self, path: PathLike) -> Any:
+        return parquet_facts(path)
+
+
+FORMATS = {"hdf5": _HDF5(), "npz": _Npz(), "jsonl": _JSONLines(), "parquet": _Parquet()}
+"""The formats of files of vectors, by name."""
+
+
+def has_index(settings: Mapping[str, Any]) -> bool:
+    """Whether a file has `sentence_to_index`."""
+    return bool(settings["with_text"]) and settings["keys"] == "numbers"
+
+
 def read_facts(path: PathLike, kind: str, is_empty: bool = False) -> dict[str, Any] | None:
     """The facts of the job that wrote a file of the format `kind`. JSON lines of a text without
     sentences (`is_empty`) are an empty file, without facts: None.
@@ -171,69 +328,12 @@ def read_facts(path: PathLike, kind: str, is_empty: bool = False) -> dict[str, A
         InputError: the file has no facts: it is damaged, or another program wrote it.
     """
     try:
-        if kind == "hdf5":
-            with open_hdf5(path) as file:
-                facts = file.attrs[FACTS]
-        elif kind == "npz":
-            with zipfile.ZipFile(path) as archive:
-                facts = archive.comment
-        elif kind == "parquet":
-            return parquet_facts(path)
-        elif kind == "jsonl":
-            with open(path, "rb") as file:
-                facts = decompressed(file).readline()
-                return None if is_empty and not facts else dict(json.loads(facts)[FACTS])
-        else:
-            raise NotImplementedError(kind)
-        return dict(json.loads(facts))
+        facts = FORMATS[kind].facts(path)
+        return None if facts is None and is_empty else dict(facts)
     except (OSError, LookupError, TypeError, ValueError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # such as a missing permission
         raise InputError(
             f"{path} exists, and is not a complete file of vectors of `bilm embed`: move it away, "
-            "or replace it with --force."
+            "or replace it with force."
         ) from error
-
-
-class Keys:
-    """Checks keys of sentences: they must differ, and the file must be able to hold them.
-
-    In HDF5 a "/" in a key opens a group. Readers of `allennlp elmo`'s files find "a / b" by its
-    name, but a second key "a " is impossible. An HDF5 file in memory tries out keys with characters
-    that HDF5 may interpret. In .npz the key "a.npy" is read as "a" if both exist.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._taken: set[str] = set()
-        self._file = h5py.File(io.BytesIO(), "w")
-
-    def is_new(self, key: str, where: str) -> bool:
-        """Whether a key is new; `where` is its file and line, for messages."""
-        if key in self._taken:
-            return False
-        reason = ""
-        if "\0" in key or len(key.encode()) > _LONGEST_KEY:
-            reason = f"keys have at most {_LONGEST_KEY} bytes and no NUL"
-        elif self._kind == "hdf5" and not self._fits(key):
-            reason = "in HDF5, '/' opens a group, and no key may name a group of another one"
-        elif self._kind == "npz" and not self._taken.isdisjoint(
-            {f"{key}.npy", key.removesuffix(".npy")}
-        ):
-            reason = "numpy.load takes KEY and KEY.npy for the same"
-        if reason:
-            raise InputError(
-                f"{where}: {shown(key)} cannot be a key: {reason}. Parquet and JSON lines take any "
-                "key; line numbers are always possible in text."
-            )
-        self._taken.add(key)
-        return True
-
-    def _fits(self, key: str) -> bool:
-        if not re.search(r"/|^\.*$", key):
-            return key not in self._file
-        try:
-            name = self._file.create_dataset(key, (0,)).name
-            return name.split("/")[1] not in self._taken
-        except (OSError, RuntimeError, TypeError, ValueError):
-            return False
