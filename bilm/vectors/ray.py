@@ -27,6 +27,7 @@ from bilm.core.errors import InputError, differences, integer, require
 from bilm.data.prefetch import windows
 from bilm.data.sentences import is_fasta, read_sentences
 from bilm.extras import import_extra
+from bilm.files.locks import locked
 from bilm.files.reading import PathLike, find_all_files, require_path
 from bilm.files.writing import flush_to_disk, named_in_errors
 from bilm.progress import ShowStage, Stage, quiet
@@ -43,6 +44,7 @@ _ROW_GROUP_BYTES = 32 * 2**20
 _BATCH_ROWS = 1024
 # Maximum number of actors that may die at the same file, perhaps for lack of memory.
 _TRIES = 3
+_LOCK = ".lock"
 
 logger = logging.getLogger(__name__)
 
@@ -101,16 +103,33 @@ def embed(
         ConnectionError: no Ray cluster answers at the address.
         InputError: a text is not UTF-8, or a sentence has no vectors (file and line); a file kills
             its worker three times; OUT is not empty, or with `resume` holds other files or results
-            of another job; Ray is not installed.
+            of another job; another process on this machine writes into OUT; Ray is not installed.
     """
     require(integer(), workers=workers)
     import_extra("ray.data", "a corpus on Ray")
     _ = embedder.shape  # raises if the model does not exist
     files = _find(texts, require_path(out))
-    missing = _missing(files, os.fspath(out), embedder, resume)
-    if missing:
-        _compute(missing, embedder, workers, gpus, address, show)
+    with _alone(os.fspath(out)):
+        missing = _missing(files, os.fspath(out), embedder, resume)
+        if missing:
+            _compute(missing, embedder, workers, gpus, address, show)
     return EmbeddedFolder(len(files), len(files) - len(missing))
+
+
+@contextlib.contextmanager
+def _alone(out: str) -> Iterator[None]:
+    """Create a folder on a disk, and lock it against other processes for the block; then remove it
+    if empty."""
+    if _is_address(out):
+        yield
+        return
+    os.makedirs(out, exist_ok=True)
+    try:
+        with locked(Path(out, _LOCK), "writes into this folder"):
+            yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.rmdir(out)
 
 
 def _missing(texts: list[_Text], out: str, embedder: TableEmbedder, resume: bool) -> list[_Text]:
@@ -118,9 +137,10 @@ def _missing(texts: list[_Text], out: str, embedder: TableEmbedder, resume: bool
     system, folder = _file_system(out)
     by_result = {_file_system(text.result)[1]: text for text in texts}
     temporary = {path for result in by_result for path in _temporary(result)}
-    results = [path for path in system.find(folder) if path not in temporary]
+    not_results = {*temporary, f"{folder}/{_LOCK}"}
+    results = [path for path in system.find(folder) if path not in not_results]
     if results and not resume:
-        raise InputError(f"{out} must be an empty folder, got {results[0]}: see --resume.")
+        raise InputError(f"{out} must be an empty folder, got {results[0]}: see resume.")
     if others := [path for path in results if path not in by_result]:
         raise InputError(f"{out} must hold results of these files only, got {others[0]}.")
     for path in results:
