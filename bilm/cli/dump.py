@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(
             args, "--vocab_file with --outfile is for the softmax, which --without_softmax omits"
         )
+    if args.without_softmax:
+        flags.require_effect(args, "the softmax, which --without_softmax omits", "softmax_dtype")
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
     names = WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE

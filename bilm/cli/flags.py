@@ -41,7 +41,8 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that accepts --save_dir and --save-dir, and no abbreviated flags.
 
     The original programs use underscores. The meaning of an abbreviation could change whenever a
-    flag is added.
+    flag is added. `typed` of the result has the names of the flags on the command line, which
+    `require_effect` distinguishes from defaults.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -57,6 +58,9 @@ class Parser(argparse.ArgumentParser):
         values, unknown = super().parse_known_args(arguments, namespace)
         if unknown:
             self._report_unknown(unknown)
+        without_defaults = argparse.Namespace(**dict.fromkeys(vars(values)))
+        super().parse_known_args(arguments, without_defaults)
+        values.typed = {name for name, value in vars(without_defaults).items() if value is not None}
         return values, unknown
 
     def _report_unknown(self, unknown: Sequence[str]) -> NoReturn:
@@ -372,9 +376,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def require_effect(args: argparse.Namespace, needs: str, *names: str) -> None:
-    """Reject flags that have no effect without what they need, such as another flag."""
+    """Reject typed flags that have no effect without what they need, such as another flag."""
     for name in names:
-        if getattr(args, name) not in (None, False):
+        if name in args.typed:
             usage_error(args, f"--{name} requires {needs}")
 
 

@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
 
     targets = {query: parse_target(query)[2] for query in args.query}
     flags.model_source(args)
+    if args.text is None:
+        flags.require_effect(args, "--text", "seed")
     uses = _uses(args, word_command.distinct(args, targets.values()))
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
     elmo = text_command.load_elmo(args)

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError, differences
-from bilm.files.reading import require_file
+from bilm.files.reading import CONLLU, require_file
 from bilm.files.writing import Outputs, write_json
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note, show, table
@@ -124,6 +124,8 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "--task senses requires files of uses of words")
     other, names = (_TAGS, _TAG_FLAGS) if task == _SENSES else (_SENSES, _SENSE_FLAGS)
     flags.require_effect(args, f"--task {other}", *names)
+    if form != CONLLU:
+        flags.require_effect(args, "labels in CoNLL-U", "column")
     if args.static is not None:
         require_file(args.static, "file of static vectors")
     train, test = _read(args.train, args), _read(args.test, args)

@@ -57,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.method != "tsne" and args.perplexity is not None:
-        flags.usage_error(args, "--perplexity requires --method tsne")
+    if args.method != "tsne":
+        flags.require_effect(args, "--method tsne", "perplexity")
     if args.text is not None and args.colour == "label":
         flags.usage_error(args, "--colour label requires --labels")
     if args.labels is not None and (args.text is not None or args.words):

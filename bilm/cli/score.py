@@ -82,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
         flags.require_effect(args, "--pairs", "by")
     else:
         flags.require_effect(args, "a text", "totals")
+        if args.out == STANDARD:
+            flags.require_effect(args, "--out FILE for the scores of each pair", "format", "force")
     tokenizer = None
     if args.tokenizer not in (None, _MODEL):
         from bilm.data import Tokenizer

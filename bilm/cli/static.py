@@ -23,6 +23,10 @@ from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
 from bilm.terminal import printable
 
+_MODEL = ("model", "options_file", "weight_file", "vocab_file", "embedding_weight_file", "warm_up",
+          "precision")  # fmt: skip
+_WORD2VEC = ("dim", "window", "epochs", "threads", "seed")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     making = parser.add_argument_group("make vectors")
@@ -70,16 +74,19 @@ def run(args: argparse.Namespace) -> int:
             flags.usage_error(args, "--vectors reads vectors; --text and --out make new ones")
         if not is_search:
             flags.usage_error(args, "--vectors requires --nearest or --analogy")
+        making = ("method", "min_count", "layer", "force", *_WORD2VEC, *_MODEL)
+        flags.require_effect(args, "--text and --out, which make vectors", *making)
         _search(args)
         return 0
     if not (args.text and args.out) or is_search:
         flags.usage_error(args, "name --text and --out, or --vectors and a question")
+    flags.require_effect(args, "--vectors", "max_words", "n")
+    if args.method != "mean":
+        flags.require_effect(args, "--method mean", "layer")
     if args.method == "word2vec":
-        model = ("model", "options_file", "weight_file", "warm_up")
-        flags.require_effect(args, "--method layer0 or mean", *model)
-    if args.method != "mean" and args.layer is not None:
-        flags.usage_error(args, "--layer requires --method mean")
-    if args.method != "word2vec":
+        flags.require_effect(args, "--method layer0 or mean", *_MODEL)
+    else:
+        flags.require_effect(args, "--method word2vec", *_WORD2VEC)
         flags.model_source(args)
     flags.require_inputs(args)
     outputs = flags.outputs(args, out=args.out)

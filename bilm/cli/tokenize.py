@@ -109,6 +109,7 @@ def _run_standard(args: argparse.Namespace) -> int:
         flags.usage_error(args, "- stands for both IN and OUT, or for neither")
     if args.language is None:
         _require_language(args, "standard input")
+    flags.require_effect(args, "files, because - is one stream", "jobs", "force")
     tokenizer = Tokenizer(args.language, args.method)
     text = read_text(sys.stdin.buffer, "standard input")
     _, sentences = split_text(text, tokenizer, args.lines)

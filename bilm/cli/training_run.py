@@ -69,6 +69,8 @@ def run_training(
 ) -> int:
     """Train into --save_dir with progress and print a report; resume from `checkpoint`, if it is
     not None."""
+    if options.optimizer == "adagrad":
+        flags.require_effect(args, "the optimizer muon or adam", "adam_learning_rate")
     from bilm.data.untokenized import warn_if_untokenized
     from bilm.files.checkpoints import holds_checkpoint
     from bilm.training import train

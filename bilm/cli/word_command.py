@@ -59,6 +59,8 @@ def check_files(args: argparse.Namespace) -> None:
         find_all_files(args.text)
     elif args.occurrences is None and getattr(args, "labels", None) is None:
         flags.usage_error(args, "name --text, or --occurrences with an existing file")
+    if args.text is None:
+        flags.require_effect(args, "--text", "max_occurrences")
     flags.outputs(args, updated=["occurrences"])
 
 

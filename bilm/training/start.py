@@ -124,16 +124,27 @@ def train(
                 "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
         replicas.require_same(options.training_dict() | dataclasses.asdict(settings) | call)
         options, plan = _plan(options, replicas, seconds, restart_ckpt_file)
-        start = SoftmaxStart() if restart_ckpt_file else softmax_start(options, data, replicas)
+        start = SoftmaxStart()
+        if restart_ckpt_file is None:
+            start = softmax_start(options, data, replicas)
         log = RunLog(tf_log_dir, tensorboard) if is_chief and tf_log_dir is not None else None
         files = RunFiles(os.fspath(tf_save_dir), keep_checkpoints, log, is_chief, unknown_options)
         trainer = Trainer(options, replicas, settings)
         trainer.assign_softmax(start)
         del start  # as large as the softmax
         state = RunState(trainer.batch_shape, plan=plan, settings=settings)
-        run = Run(trainer, data, files, TrainingRecord(state, state), begun, save_minutes * 60)
-        run.progress, run.heldout = progress, heldout
-        run.every, run.patience = every, patience
+        run = Run(
+            trainer,
+            data,
+            files,
+            TrainingRecord(state, state),
+            begun,
+            save_seconds=save_minutes * 60,
+            progress=progress,
+            heldout=heldout,
+            every=every,
+            patience=patience,
+        )
         _ = getattr(heldout, "n_train_tokens", None)  # raises errors before the first step
         if restart_ckpt_file is not None:
             saving.resume(run, restart_ckpt_file, is_resumed)
