@@ -189,7 +189,7 @@ def test_files_that_do_not_fit(words, characters, tmp_path):
     with pytest.raises(InputError, match=r"few\.txt must have 13 words, as many"):
         dump_bilm_embeddings(str(few), *good[1:], str(out))
     with pytest.raises(InputError, match="the weights do not fit the options"):
-        dump_bilm_embeddings(*good[:2], characters.options_file, words.weight_file, str(out))
+        dump_bilm_embeddings(good[0], good[1], characters.options_file, good[3], str(out))
     assert not out.exists()
 
 

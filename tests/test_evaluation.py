@@ -9,7 +9,7 @@ import pytest
 
 import bilm
 from bilm.core.errors import InputError
-from bilm.inference.scorer import Scorer
+from bilm.inference.scorer import Perplexity, Scorer
 from bilm.training import LanguageModel
 from bilm.training.evaluation import evaluate
 from tests import oracle
@@ -60,7 +60,7 @@ def test_every_prediction_of_every_sentence_alone(model, corpus):
     data = corpus.data(model.options, "long.txt", test=True)
     for batch_size in (1, 64):
         result = model.test(data, batch_size, per_sentence=True)
-        assert isinstance(result, float)
+        assert isinstance(result, Perplexity)
         assert result.n_predictions == sum(len(sentence) + 1 for sentence in sentences)
         np.testing.assert_allclose(float(result), np.exp(np.mean(means)), 1e-5)
         np.testing.assert_allclose(result.forward, np.exp(means[0]), 1e-5)

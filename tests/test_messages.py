@@ -27,7 +27,7 @@ from tests.small_runs import VOCABULARY, small_options
 
 pytestmark = pytest.mark.eager
 
-FILES = {
+FILES: dict[str, str | bytes] = {
     "text.txt": "the cat sees a dog\nthe dog runs\n" * 9,
     "vocab.txt": "\n".join(VOCABULARY) + "\n",
     "lower.txt": "<s>\n</s>\nthe\n",

@@ -215,8 +215,8 @@ def test_scores_from_several_threads(small):
     for one, wanted in zip(itertools.chain(*scores), itertools.chain(*expected * 3), strict=True):
         np.testing.assert_allclose(one.forward, wanted.forward, 1e-5, 1e-5)
         np.testing.assert_allclose(one.backward, wanted.backward, 1e-5, 1e-5)
-    for one, wanted in zip(itertools.chain(*found), itertools.chain(*places * 3), strict=True):
-        assert one[0].words == wanted[0].words
+    for here, there in zip(itertools.chain(*found), itertools.chain(*places * 3), strict=True):
+        assert here[0].words == there[0].words
 
 
 def test_likeliest_words():

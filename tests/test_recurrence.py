@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +14,7 @@ from tests.oracle.lstm import Layer, step, step_gradient
 
 N_STEPS, BATCH, INPUT_DIM, DIM, HIDDEN_DIM = 6, 4, 5, 7, 3
 
-SWITCHES = {
+SWITCHES: dict[str, dict[str, Any]] = {
     "plain": {},
     "clipped": {"cell_clip": 0.4, "proj_clip": 0.3},
     "cell_clipped": {"cell_clip": 0.3},
@@ -315,7 +317,8 @@ def test_unknown_numbers_of_steps_and_rows(case, mode):
         x = arrays[0][:n_steps, :batch]
         c, h = (array[:batch] for array in arrays[4:])
         here, begun = mask[:n_steps, :batch], resets[:n_steps, :batch]
-        expected = OracleRun(x, *arrays[1:4], c, h, here, begun, **switches)
+        W = arrays[1:4]
+        expected = OracleRun(x, *W, c=c, h=h, mask=here, resets=begun, **switches)
         of_x, of_kernel, *_ = expected.gradients(
             np.ones((n_steps, batch, 1)), np.ones_like(c), np.zeros_like(h)
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,7 +13,7 @@ from bilm.core.scalar_mix import ScalarMix
 from bilm.inference.layers import LayerChoice
 from tests import oracle
 
-MIXES = {
+MIXES: dict[str, dict[str, Any]] = {
     "plain": {},
     "regularised": {"l2_coef": 0.5},
     "top": {"use_top_only": True},

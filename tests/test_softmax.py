@@ -221,7 +221,8 @@ def test_log_probabilities_in_blocks(precision, shift):
     W, b = W / 4, random.normal(shift, size=9000).astype(np.float32)
     index, targets = random.integers(0, 600, 900), random.integers(0, 9000, 900)
     index, targets = index.astype(np.int32), targets.astype(np.int32)
-    found = log_probabilities(*map(tf.constant, (hidden, W, b, index, targets)), precision)
+    arguments = map(tf.constant, (hidden, W, b, index, targets))
+    found = log_probabilities(*arguments, precision=precision)
     logits = hidden.astype(np.float64) @ W.T + b
     expected = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     tolerance = (1e-5 if precision == "float32" else 0.05) * (10 if shift else 1)

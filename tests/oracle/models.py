@@ -100,7 +100,7 @@ def random_softmax(options: Options, seed: int) -> Weights:
     """softmax/W and softmax/b for n_tokens_vocab words; no softmax/W if it is the word table."""
     random = np.random.default_rng(seed)
     shape = (options["n_tokens_vocab"], options["lstm"]["projection_dim"])
-    weights = {"softmax/b": random.normal(0, 0.5, shape[0]).astype(np.float32)}
+    weights: Weights = {"softmax/b": random.normal(0, 0.5, shape[:1]).astype(np.float32)}
     if not options.get("share_embedding_softmax"):
         weights["softmax/W"] = random.normal(0, shape[1] ** -0.5, shape).astype(np.float32)
     return weights

@@ -70,8 +70,9 @@ def loss_and_gradients(
         if samples is None:
             loss, d = full_softmax(*arguments), full_softmax_gradient(*arguments)
         else:
-            arguments += samples[direction]
-            loss, d = sampled_softmax(*arguments), sampled_softmax_gradient(*arguments)
+            drawn = samples[direction]
+            loss = sampled_softmax(*arguments, *drawn)
+            d = sampled_softmax_gradient(*arguments, *drawn)
         losses.append(loss.mean())
         after.append(state)
         factor = ids.shape[1] / len(states)
