@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -124,6 +126,13 @@ def test_a_word_that_would_not_be_read_back_is_refused(tmp_path):
     with pytest.raises(InputError, match="no lone surrogates, got"):
         StaticVectors(["\ud812"], VECTORS[:1]).save(tmp_path / "v.txt")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    path = tmp_path / "vectors.txt.gz"
+    path.write_bytes(gzip.compress(b"a 1 2\nb 1 3\n" * 99)[:-9])
+    with pytest.raises(InputError, match=r"vectors\.txt\.gz: damaged: Compressed file ended"):
+        StaticVectors.load(path)
 
 
 def test_nearest():

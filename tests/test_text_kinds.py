@@ -130,6 +130,10 @@ def tarred(data):
         (b"word\n" * 50_000 + b"a\0b", "line 50001: not text: byte 1 is 0x00"),
         (gzip.compress(b"one\n" * 99)[:-9], "damaged after line"),
         (bz2.compress(b"one\n" * 99)[:-9], "damaged after line"),
+        (b"<!DOCTYPE html>\n<p>one</p>\n", "a web page or XML, not text: Extract"),
+        (b'<?xml version="1.0"?>\n<TEI/>\n', "a web page or XML, not text"),
+        (b'{"id": "7", "text": "one two"}\n', "a.txt is JSON, not text: Write"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer, not text"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -141,7 +145,9 @@ def test_what_is_not_text_is_named(data, message):
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("first", ["\ufeffx y", "> 5 %", row(1, "a").strip(), "plain words"])
+@pytest.mark.parametrize(
+    "first", ["\ufeffx y", "> 5 %", row(1, "a").strip(), "<html> x", "plain words"]
+)
 def test_sentences_survive_being_first(first):
     """A sentence that a file of its own would begin with, like a mark or another format."""
     Path("in.txt").write_text(f"\n{first}\n", encoding="utf-8")

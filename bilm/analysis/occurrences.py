@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import zipfile
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -509,6 +510,8 @@ class Occurrences(WordsInSentences):
         """Read a file written by `save`."""
         path = require_file(path, "file of occurrences")
         try:
+            if not zipfile.is_zipfile(path):
+                raise ValueError("it is not an .npz file")
             with np.load(path, allow_pickle=False) as arrays:
                 values = json.loads(arrays["text"].tobytes())
                 values["sentences"] = [tuple(sentence) for sentence in values["sentences"]]

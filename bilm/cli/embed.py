@@ -136,8 +136,10 @@ def _embed(args: argparse.Namespace) -> int:
         if getattr(args, flag) is not None:
             flags.usage_error(args, f"--{flag} requires --engine ray")
     source = flags.model_source(args)
-    if args.output != STANDARD:
+    if args.output != STANDARD and args.resume:
         flags.outputs(args, updated=["output"])
+    elif args.output != STANDARD:
+        flags.outputs(args, output=args.output)
     from bilm.data.sentences import read_sentences
     from bilm.vectors.embedding import ArgumentsError, EmbeddingJob
 

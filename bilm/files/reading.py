@@ -123,6 +123,16 @@ def size_of(files: Iterable[PathLike]) -> int:
 
 # Kinds of text, recognised by their first lines.
 PLAIN, FASTA, CONLLU = "plain text", "FASTA", "CoNLL-U"
+# Kinds without sentences, and what to do.
+_NO_SENTENCES = {
+    "a web page or XML": (
+        re.compile(r"<(!doctype|html|\?xml|mediawiki)\b", re.IGNORECASE), "Extract its text first"
+    ),
+    "JSON": (
+        re.compile(r'\[?\{"[^"\n]*": ?[\[{"\dtfn-]'), "Write the text that it holds to a file"
+    ),
+    "a Git LFS pointer": (re.compile("version https://git-lfs"), "`git lfs pull` gets the text"),
+}  # fmt: skip
 
 _BLOCK = 1 << 16  # bytes to decode at once
 _HEAD = 512  # bytes that identify the format of a file
@@ -132,7 +142,6 @@ _COMPRESSION: tuple[tuple[re.Pattern[bytes], Callable[[IO[bytes]], Any]], ...] =
     (re.compile(rb"\xfd7zXZ\0"), lzma.LZMAFile),
     (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2File),
 )
-# Exceptions from readers of compressed files if the data is truncated or damaged.
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 # First bytes of files that are not UTF-8, their format, and what to do.
 _NOT_TEXT = (
@@ -181,7 +190,7 @@ class Text:
         digest: updated with the decompressed bytes as they are read.
 
     Attributes:
-        kind: PLAIN, FASTA or CONLLU.
+        kind: PLAIN, FASTA or CONLLU; or, without sentences, "JSON" and others.
 
     Raises:
         InputError: the data is damaged or not UTF-8, or has a NUL byte or a line of more than
@@ -221,8 +230,13 @@ class Text:
         written (column FORM; divided tokens stay undivided), joined by spaces.
 
         Raises:
-            InputError: the text is FASTA; a line of CoNLL-U has another form.
+            InputError: the text is FASTA or has no sentences; a line of CoNLL-U has another form.
         """
+        if self.kind in _NO_SENTENCES:
+            raise InputError(
+                f"{self.name} is {self.kind}, not text: {_NO_SENTENCES[self.kind][1]}. If it is "
+                "plain text, put an empty line before it."
+            )
         if self.kind == FASTA:
             raise InputError(
                 f"{self.name} is FASTA, because it begins with '>'. `bilm tokenize "
@@ -306,6 +320,9 @@ def _kind(text: str) -> str | None:
     """The kind of a text by its first lines; None if more lines are needed."""
     if text.startswith(">"):
         return FASTA
+    for kind, (start, _) in _NO_SENTENCES.items():
+        if start.match(text):
+            return kind
     is_conllu = conllu.looks_like_conllu(text.removesuffix("\n").split("\n"))
     if is_conllu is None and len(text) < _LONGEST_HEADER:
         return None
@@ -336,6 +353,17 @@ def decompressed(stream: IO[bytes]) -> Any:
     stream itself."""
     head = _first_bytes(stream)
     return next((reader(stream) for magic, reader in _COMPRESSION if magic.match(head)), stream)
+
+
+@contextlib.contextmanager
+def damage_named(path: PathLike) -> Iterator[None]:
+    """Raise an InputError with the name of a compressed file that is damaged or truncated."""
+    try:
+        yield
+    except _DAMAGED as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise InputError(f"{path}: damaged: {error}.") from error
 
 
 def _first_bytes(stream: IO[bytes]) -> bytes:
@@ -411,8 +439,8 @@ def read_files(
 
 def plain_start(sentence: str) -> str:
     """The prefix of a plain text file before its first sentence: an empty line if the sentence
-    would be mistaken for a byte order mark, FASTA or CoNLL-U."""
-    is_ambiguous = sentence.startswith("\ufeff") or _kind(sentence) in (FASTA, CONLLU)
+    would be mistaken for a byte order mark or another kind of text."""
+    is_ambiguous = sentence.startswith("\ufeff") or _kind(sentence) not in (PLAIN, None)
     return "\n" if is_ambiguous else ""
 
 

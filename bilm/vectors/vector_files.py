@@ -26,7 +26,7 @@ from bilm.core.options import Options
 from bilm.data.sentences import Sentence
 from bilm.files.hdf5 import open_hdf5
 from bilm.files.identity import FACTS
-from bilm.files.reading import PathLike, decompressed
+from bilm.files.reading import PathLike, damage_named, decompressed
 from bilm.files.writing import compressed
 from bilm.inference.layers import LayerChoice, plain_layers
 from bilm.vectors.arrow import import_pyarrow, parquet_facts, write_parquet
@@ -288,7 +288,7 @@ class _JSONLines(Format):
             write_jsonl(file, embedded, facts=facts)
 
     def facts(self, path: PathLike) -> Any:
-        with open(path, "rb") as file:
+        with open(path, "rb") as file, damage_named(path):
             line = decompressed(file).readline()
         return json.loads(line)[FACTS] if line else None
 
