@@ -32,7 +32,7 @@ from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
-from bilm.terminal import note
+from bilm.terminal import count, note
 
 if TYPE_CHECKING:
     from bilm.analysis.semantic_change import Agreement
@@ -83,13 +83,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
     flags.require_inputs(args)
+    if args.max_occurrences < args.min_occurrences:
+        flags.usage_error(args, "--max_occurrences must be at least --min_occurrences")
     if args.page is None:
         flags.require_effect(args, "--page", "page_words", "substitutes_from")
     folders = [] if args.save_uses is None else [args.save_uses]
     uses = [os.path.join(folder, f"{name}.npz") for folder in folders for name in _CORPORA]
     outputs = flags.outputs(args, out=args.out, page=args.page, save_uses=uses, folders=folders)
-    for pattern in (args.old, args.new):
-        find_all_files(pattern)
+    old_files, new_files = (map(os.path.realpath, find_all_files(p)) for p in (args.old, args.new))
+    if both := {*old_files} & {*new_files}:
+        note(f"{count(len(both), 'file')} in both corpora, such as {min(both)}")
 
     from bilm.analysis import semantic_change as change
 
@@ -100,10 +103,13 @@ def run(args: argparse.Namespace) -> int:
         change.gold_scores(targets, gold)  # raises errors before the work
     with ProgressDisplay() as display:
         samples = _samples(args, targets, display)
+        counts, least = [sample.counts for sample in samples], args.min_occurrences
+        frequent = [t for t in targets if min(corpus.get(t, 0) for corpus in counts) >= least]
+        if not frequent:
+            raise InputError(
+                f"{args.targets}: no word occurs {least} times in {args.old} and in {args.new}."
+            )
         if gold is not None:
-            counts = [sample.counts for sample in samples]
-            least = args.min_occurrences
-            frequent = [t for t in targets if min(corpus.get(t, 0) for corpus in counts) >= least]
             change.gold_scores(frequent, gold)
         predictor = word_command.load_substitutes_model(args) if args.page is not None else None
         old, new = _occurrences(args, samples, display)
