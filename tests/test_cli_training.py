@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,16 @@ def test_flags_override_the_options_file(text):
     options = json.loads(Path(save_dir, "options.json").read_text(encoding="utf-8"))
     assert (options["batch_size"], options["learning_rate"]) == (2, 0.05)
     assert options["n_train_tokens"] == 12
+
+
+def test_sigint_reaches_a_run_that_a_script_started_in_the_background(text, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("bilm.training.train", interrupted)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert main(train_arguments(text, str(text.folder / "new"))) == 130
+    assert "interrupted. No checkpoint had been written yet." in capsys.readouterr().err
 
 
 def test_train_refuses_a_folder_with_a_model(trained, capsys):

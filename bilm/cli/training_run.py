@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import os
 import shlex
+import signal
 import statistics
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,10 @@ def run_training(
     from bilm.training import train
     from bilm.training.replicas import find_worker
 
+    # A script's commands in the background begin with SIGINT ignored; `kill -INT` saves and ends
+    # them too.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = find_worker()
     shuffled = {"shuffle_on_load": True, "seed": settings["seed"], "worker": worker.share}
     corpus = open_corpus(options, args.train_prefix, vocabulary, **shuffled)
