@@ -119,17 +119,19 @@ def embed(
 @contextlib.contextmanager
 def _alone(out: str) -> Iterator[None]:
     """Create a folder on a disk, and lock it against other processes for the block; then remove it
-    if empty."""
+    if it is new and empty."""
     if _is_address(out):
         yield
         return
+    is_new = not os.path.isdir(out)
     os.makedirs(out, exist_ok=True)
     try:
         with locked(Path(out, _LOCK), "writes into this folder"):
             yield
     finally:
-        with contextlib.suppress(OSError):
-            os.rmdir(out)
+        if is_new:
+            with contextlib.suppress(OSError):
+                os.rmdir(out)
 
 
 def _missing(texts: list[_Text], out: str, embedder: TableEmbedder, resume: bool) -> list[_Text]:
