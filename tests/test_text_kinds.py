@@ -130,10 +130,16 @@ def tarred(data):
         (b"word\n" * 50_000 + b"a\0b", "line 50001: not text: byte 1 is 0x00"),
         (gzip.compress(b"one\n" * 99)[:-9], "damaged after line"),
         (bz2.compress(b"one\n" * 99)[:-9], "damaged after line"),
-        (b"<!DOCTYPE html>\n<p>one</p>\n", "a web page or XML, not text: Extract"),
-        (b'<?xml version="1.0"?>\n<TEI/>\n', "a web page or XML, not text"),
-        (b'{"id": "7", "text": "one two"}\n', "a.txt is JSON, not text: Write"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer, not text"),
+        (
+            b"<!DOCTYPE html>\n<p>one</p>\n",
+            r"a.txt: must be text, got a web page \(HTML or XML\). Extract",
+        ),
+        (b'<?xml version="1.0"?>\n<TEI/>\n', r"got a web page"),
+        (b'{"id": "7", "text": "one two"}\n', "a.txt: must be text, got JSON."),
+        (
+            b"version https://git-lfs.github.com/spec/v1\n",
+            "got a Git LFS pointer instead of the file",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

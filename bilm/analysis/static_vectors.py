@@ -19,7 +19,13 @@ import numpy as np
 from bilm.analysis.occurrences import Sentence
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.extras import import_extra
-from bilm.files.reading import PathLike, damage_named, decompressed, require_file, warn_once
+from bilm.files.reading import (
+    PathLike,
+    compressed_damage_named,
+    decompressed,
+    require_file,
+    warn_once,
+)
 from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
@@ -147,7 +153,7 @@ class StaticVectors:
 
 def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
     keyed = import_extra("gensim.models", "Reading binary static vectors").KeyedVectors
-    with damage_named(path):
+    with compressed_damage_named(path):
         try:
             vectors = keyed.load_word2vec_format(
                 path, binary=True, limit=max_words, unicode_errors="surrogateescape"
@@ -164,7 +170,7 @@ def _is_utf8(word: str) -> bool:
 
 def _lines(path: str) -> Iterator[str]:
     """The lines of a text, which may not be UTF-8: gensim truncates long words between bytes."""
-    with open(path, "rb") as stream, damage_named(path):
+    with open(path, "rb") as stream, compressed_damage_named(path):
         for line in decompressed(stream):
             yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
 

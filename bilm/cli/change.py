@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             **flags.FORCE,
         },
     )
-    parser.set_defaults(max_occurrences=1000, min_occurrences=3, seed=0)
+    parser.set_defaults(max_occurrences=1000, min_occurrences=3, seed=0, page_words=20)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -153,7 +153,7 @@ def _write_page(
         old,
         new,
         results,
-        n_words=args.page_words or 20,
+        n_words=args.page_words,
         seed=args.seed,
         corpora=(args.old, args.new) if names[0] == names[1] else (names[0], names[1]),
         predictor=predictor,

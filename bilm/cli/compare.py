@@ -107,8 +107,8 @@ def _check_flags(args: argparse.Namespace) -> None:
     partners = [("gold", "pairs"), ("train_pairs", "gold"), ("train_pairs", "train_gold"),
                 ("train_gold", "train_pairs")]  # fmt: skip
     for flag, partner in partners:
-        if getattr(args, flag) is not None and getattr(args, partner) is None:
-            flags.usage_error(args, f"--{flag} requires --{partner}")
+        if getattr(args, partner) is None:
+            flags.require_effect(args, f"--{partner}", flag)
 
 
 def _static(args: argparse.Namespace, *texts: analysis.Sample) -> analysis.StaticVectors | None:

@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.tokenized and not args.corpus:
-        flags.usage_error(args, "--tokenized requires --corpus")
+    if not args.corpus:
+        flags.require_effect(args, "--corpus", "tokenized")
     if os.path.exists(args.out):
         raise InputError(
             f"--out must be a new folder, got {args.out}, perhaps from an earlier demo: remove it, "

@@ -132,9 +132,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _embed(args: argparse.Namespace) -> int:
-    for flag in ("workers", "cpus", "gpus", "address", "text_column"):
-        if getattr(args, flag) is not None:
-            flags.usage_error(args, f"--{flag} requires --engine ray")
+    flags.require_effect(args, "--engine ray", "workers", "cpus", "gpus", "address", "text_column")
     source = flags.model_source(args)
     if args.output != STANDARD and args.resume:
         flags.outputs(args, updated=["output"])

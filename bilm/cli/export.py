@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
-    if args.mix_name is not None and args.mix is None:
-        flags.usage_error(args, "--mix_name requires --mix")
+    if args.mix is None:
+        flags.require_effect(args, "--mix", "mix_name")
     out = args.output
     flags.outputs(args, output=out, folders=[out], replaces=SAVED_MODEL_FILES)
     model = text_command.pretrained(args)

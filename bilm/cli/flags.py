@@ -372,7 +372,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add(parser.add_argument_group("learning rate schedule"), _SCHEDULE)
     parser.set_defaults(n_gpus=1, save_minutes=10.0)
     # Only `bilm train` has these flags.
-    parser.set_defaults(init_from=None, init_vocab=None, recipe=None, time=None)
+    parser.set_defaults(init_from=None, init_vocab=None, recipe="default", time=None)
 
 
 def require_effect(args: argparse.Namespace, needs: str, *names: str) -> None:
@@ -384,13 +384,10 @@ def require_effect(args: argparse.Namespace, needs: str, *names: str) -> None:
 
 def require_partners(args: argparse.Namespace) -> None:
     """Reject missing or contradictory flags."""
-    for flag, partner in (
-        ("patience", "heldout_prefix"),
-        ("heldout_every", "heldout_prefix"),
-        ("init_vocab", "init_from"),
-    ):
-        if getattr(args, flag) is not None and getattr(args, partner) is None:
-            usage_error(args, f"--{flag} requires --{partner}")
+    if args.heldout_prefix is None:
+        require_effect(args, "--heldout_prefix", "patience", "heldout_every")
+    if args.init_from is None:
+        require_effect(args, "--init_from", "init_vocab")
     if args.time is not None and args.n_epochs is not None:
         usage_error(args, "--time replaces --n_epochs")
 

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if args.labels is None and not args.word:
         flags.usage_error(args, "name a word, or --labels")
     if args.clusters is not None:
-        flags.require_effect(args, "a search for their number, without --clusters", "max_clusters")
+        flags.require_effect(args, "a search, which --clusters replaces", "max_clusters")
     if args.n_words == 0:
         flags.require_effect(args, "--n_words above 0", "substitutes_from")
     outputs = flags.outputs(args, out=args.out, updated=["occurrences"])

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = training_run.run_settings(args, None)
     uses_recipe = args.options_file is None and args.init_from is None
-    if args.precision is None and uses_recipe and args.recipe in (None, "default"):
+    if args.precision is None and uses_recipe and args.recipe == "default":
         settings["precision"] = fast_precision()
     checkpoint = None
     if holds_checkpoint(args.save_dir):
@@ -88,7 +88,7 @@ def _chosen_options(args: argparse.Namespace) -> Options:
     else:
         name = args.preset or "base"
         options = Options.from_dict(
-            preset(name, args.recipe or "default"), training=True, source=f"preset {name}"
+            preset(name, args.recipe), training=True, source=f"preset {name}"
         )
     if args.init_from is None:
         return options

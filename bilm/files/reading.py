@@ -123,16 +123,17 @@ def size_of(files: Iterable[PathLike]) -> int:
 
 # Kinds of text, recognised by their first lines.
 PLAIN, FASTA, CONLLU = "plain text", "FASTA", "CoNLL-U"
-# Kinds without sentences, and what to do.
-_NO_SENTENCES = {
-    "a web page or XML": (
-        re.compile(r"<(!doctype|html|\?xml|mediawiki)\b", re.IGNORECASE), "Extract its text first"
+# Content that downloads leave in place of a file, by its start.
+_SUBSTITUTES = {
+    "a web page (HTML or XML)": re.compile(
+        r"<(!doctype|html|\?xml|head|error|mediawiki)\b", re.IGNORECASE
     ),
-    "JSON": (
-        re.compile(r'\[?\{"[^"\n]*": ?[\[{"\dtfn-]'), "Write the text that it holds to a file"
+    "a Git LFS pointer instead of the file, which `git lfs pull` gets": re.compile(
+        "version https://git-lfs"
     ),
-    "a Git LFS pointer": (re.compile("version https://git-lfs"), "`git lfs pull` gets the text"),
-}  # fmt: skip
+}
+# Kinds without sentences.
+_NO_SENTENCES = {**_SUBSTITUTES, "JSON": re.compile(r'\[?\{"[^"\n]*": ?[\[{"\dtfn-]')}
 
 _BLOCK = 1 << 16  # bytes to decode at once
 _HEAD = 512  # bytes that identify the format of a file
@@ -190,7 +191,7 @@ class Text:
         digest: updated with the decompressed bytes as they are read.
 
     Attributes:
-        kind: PLAIN, FASTA or CONLLU; or, without sentences, "JSON" and others.
+        kind: PLAIN, FASTA, CONLLU, or a kind without sentences, such as "JSON".
 
     Raises:
         InputError: the data is damaged or not UTF-8, or has a NUL byte or a line of more than
@@ -234,7 +235,7 @@ class Text:
         """
         if self.kind in _NO_SENTENCES:
             raise InputError(
-                f"{self.name} is {self.kind}, not text: {_NO_SENTENCES[self.kind][1]}. If it is "
+                f"{self.name}: must be text, got {self.kind}. Extract its text first; if it is "
                 "plain text, put an empty line before it."
             )
         if self.kind == FASTA:
@@ -320,7 +321,7 @@ def _kind(text: str) -> str | None:
     """The kind of a text by its first lines; None if more lines are needed."""
     if text.startswith(">"):
         return FASTA
-    for kind, (start, _) in _NO_SENTENCES.items():
+    for kind, start in _NO_SENTENCES.items():
         if start.match(text):
             return kind
     is_conllu = conllu.looks_like_conllu(text.removesuffix("\n").split("\n"))
@@ -338,14 +339,10 @@ def _not_text(head: bytes) -> str | None:
 def substitute_for_a_file(path: PathLike) -> str | None:
     """The content of a file without data: nothing, a Git LFS pointer or a web page; None: data."""
     with open(path, "rb") as file:
-        start = file.read(256).lstrip().lower()
+        start = file.read(256).decode("latin-1").lstrip()
     if not start:
         return "an empty file"
-    if start.startswith(b"version https://git-lfs"):
-        return "a Git LFS pointer instead of the file, which `git lfs pull` gets"
-    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<error")):
-        return "a web page (HTML or XML)"
-    return None
+    return next((name for name, pattern in _SUBSTITUTES.items() if pattern.match(start)), None)
 
 
 def decompressed(stream: IO[bytes]) -> Any:
@@ -356,7 +353,7 @@ def decompressed(stream: IO[bytes]) -> Any:
 
 
 @contextlib.contextmanager
-def damage_named(path: PathLike) -> Iterator[None]:
+def compressed_damage_named(path: PathLike) -> Iterator[None]:
     """Raise an InputError with the name of a compressed file that is damaged or truncated."""
     try:
         yield

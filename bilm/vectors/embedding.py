@@ -141,6 +141,7 @@ class EmbeddingJob:
         self.has_ids = self.ids is not None or self.is_fasta
         self._name = os.fspath(self.text) if self.is_file else self.text.name
         self.kind = self._kind()
+        self._format = FORMATS[self.kind]
         self.spec = VectorSpec.of(self.layers, self.pooling, self.dtype)
         self._check_arguments()
         inputs = {"text": self.text} if self.is_file else {}
@@ -158,6 +159,8 @@ class EmbeddingJob:
 
     def _kind(self) -> str:
         """The name of the format by the argument, or by the ending of OUT."""
+        if self.format is not None:
+            require(one_of(tuple(FORMATS)), format=self.format)
         if self.is_stream:
             return self.format or "jsonl"
         name = os.path.basename(os.fspath(self.out)).lower()
@@ -175,8 +178,6 @@ class EmbeddingJob:
 
     def _check_arguments(self) -> None:
         kind, (i, n) = self.kind, self.shard
-        require(one_of(tuple(FORMATS)), format=kind)
-        self._format = FORMATS[kind]
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
         by_sentence, stream = self.sentence_keys, self.is_stream

@@ -26,7 +26,7 @@ from bilm.core.options import Options
 from bilm.data.sentences import Sentence
 from bilm.files.hdf5 import open_hdf5
 from bilm.files.identity import FACTS
-from bilm.files.reading import PathLike, damage_named, decompressed
+from bilm.files.reading import PathLike, compressed_damage_named, decompressed
 from bilm.files.writing import compressed
 from bilm.inference.layers import LayerChoice, plain_layers
 from bilm.vectors.arrow import import_pyarrow, parquet_facts, write_parquet
@@ -177,9 +177,9 @@ class Keys:
         """Whether a key is new; `where` is its file and line, for messages."""
         if key in self.taken:
             return False
-        reason = self.problem(key)
-        if "\0" in key or len(key.encode()) > _LONGEST_KEY:
-            reason = f"keys have at most {_LONGEST_KEY} bytes and no NUL"
+        is_short = "\0" not in key and len(key.encode()) <= _LONGEST_KEY
+        limit = f"keys have at most {_LONGEST_KEY} bytes and no NUL"
+        reason = self.problem(key) if is_short else limit
         if reason:
             raise InputError(
                 f"{where}: {shown(key)} cannot be a key: {reason}. Parquet and JSON lines take any "
@@ -288,7 +288,7 @@ class _JSONLines(Format):
             write_jsonl(file, embedded, facts=facts)
 
     def facts(self, path: PathLike) -> Any:
-        with open(path, "rb") as file, damage_named(path):
+        with open(path, "rb") as file, compressed_damage_named(path):
             line = decompressed(file).readline()
         return json.loads(line)[FACTS] if line else None
 
