@@ -135,6 +135,18 @@ def test_resume_with_another_format_or_without_the_sentences(place, monkeypatch,
     assert "with_text" in input_error([*resume, "--forget_sentences"], capsys)
 
 
+@pytest.mark.parametrize("out", ["out.jsonl", "out.jsonl.gz", "out.npz", "out.hdf5"])
+def test_a_result_that_was_cut_off_is_not_complete(place, capsys, out):
+    command = ["embed", "text.txt", out, "--model", "elmo", "--all"]
+    assert main(command) == 0
+    whole = Path(out).read_bytes()
+    end = whole[: len(whole) // 2].rfind(b"\n") + 1 if out == "out.jsonl" else len(whole) - 9
+    Path(out).write_bytes(whole[:end])
+    error = input_error([*command, "--resume"], capsys)
+    assert f"{out} exists, and is not a complete file" in error
+    assert Path(out).read_bytes() == whole[:end]
+
+
 def test_a_text_that_has_grown_after_the_facts_were_written(place, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(SystemError):
         patch.setattr(os, "link", lambda *_: exec("raise SystemError"))

@@ -220,7 +220,7 @@ class EmbeddingJob:
                 saved.add(sentence, vectors)
             saved.save()
             with folder.result() as temporary:
-                facts = self._facts(settings)
+                facts = self._facts(settings, saved.n_sentences)
                 if becomes_result:
                     saved.complete(temporary, facts, index)
                 else:
@@ -303,12 +303,13 @@ class EmbeddingJob:
             new_array=new_array,
         )
 
-    def _facts(self, settings: dict[str, Any]) -> str:
+    def _facts(self, settings: dict[str, Any], n_sentences: int) -> str:
         """The facts of the job for the complete file, as JSON; call it after reading the text."""
         texts = [self._digest.hexdigest()]
         texts += [] if self.ids is None else [text_digest(self.ids)]
         facts = {name: settings[name] for name in ("shard", "keys", "with_text")}
-        return json.dumps(settings_facts(settings) | {"text": texts} | facts)
+        facts |= {"text": texts, "sentences": n_sentences}
+        return json.dumps(settings_facts(settings) | facts)
 
     def _require_complete(self, settings: dict[str, Any]) -> None:
         """Require that OUT is the complete result of this job."""
@@ -316,7 +317,7 @@ class EmbeddingJob:
         stored = read_facts(self.out, self.kind, is_empty=not n_all)
         if stored is None:
             return
-        ours = json.loads(self._facts(settings))
+        ours = json.loads(self._facts(settings, n_all))
         if listed := differences(stored | {"version": ours["version"]}, ours, "there", "now"):
             raise InputError(
                 f"{self.out} is the result of another job: {'; '.join(listed)}. Move it away, or "

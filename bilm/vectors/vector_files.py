@@ -289,8 +289,13 @@ class _JSONLines(Format):
 
     def facts(self, path: PathLike) -> Any:
         with open(path, "rb") as file, compressed_damage_named(path):
-            line = decompressed(file).readline()
-        return json.loads(line)[FACTS] if line else None
+            lines = iter(decompressed(file))
+            first = next(lines, None)
+            n_lines = 1 + sum(1 for _ in lines)
+        facts = None if first is None else json.loads(first)[FACTS]
+        if facts is not None and facts["sentences"] != n_lines:
+            raise ValueError("the file is cut off")
+        return facts
 
 
 class _Parquet(Format):
