@@ -44,6 +44,7 @@ def run(corpus, tmp_path_factory):
 def test_the_record_of_a_run(run):
     _, folder, record, _ = run
     assert record.n_steps == len(record.train_perplexity) == 15
+    assert "step=15" in repr(record) and "train_perplexity=[" not in repr(record)
     assert record.n_tokens == 15 * PER_STEP
     assert record.seconds > 0
     assert record.checkpoint == str(folder / "model" / "model.ckpt-15")

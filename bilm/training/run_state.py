@@ -159,9 +159,10 @@ _PLAIN = ("batch_shape", "step", "position", "tokens", "passes", "seconds", "ela
 class TrainingRecord:
     """Progress of a call of `train`: its result, and the argument of `progress`."""
 
-    first: RunState  # before the first step of this call
+    first: RunState = field(repr=False)  # before the first step of this call
     state: RunState  # after the last step
-    train_perplexity: list[float] = field(default_factory=list)  # of every step, before its update
+    # Of every step, before its update.
+    train_perplexity: list[float] = field(default_factory=list, repr=False)
     checkpoint: str | None = None  # prefix of the last checkpoint
     heldout: list[tuple[int, Perplexity]] = field(default_factory=list)  # with the global step
     stopped_early: bool = False  # by `patience`

@@ -137,6 +137,7 @@ def _outlook(unknown: float, passes: float | None, measurements: Sequence[float]
             "measurements."
         )
     if passes is not None and passes < _FEW_PASSES:
-        times = "at most once" if passes < 1.5 else "only a few times"
-        return f"is likely to help, as it has seen each sentence {times}."
+        most = max(1, math.ceil(round(passes, 1)))  # 3 passes at most
+        times = ("once", "twice", "three times")[most - 1]
+        return f"is likely to help, as it has seen each sentence at most {times}."
     return "not known: measure a held-out text during training (--heldout_prefix)."
