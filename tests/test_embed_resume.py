@@ -140,11 +140,12 @@ def test_a_result_that_was_cut_off_is_not_complete(place, capsys, out):
     command = ["embed", "text.txt", out, "--model", "elmo", "--all"]
     assert main(command) == 0
     whole = Path(out).read_bytes()
-    end = whole[: len(whole) // 2].rfind(b"\n") + 1 if out == "out.jsonl" else len(whole) - 9
-    Path(out).write_bytes(whole[:end])
-    error = input_error([*command, "--resume"], capsys)
-    assert f"{out} exists, and is not a complete file" in error
-    assert Path(out).read_bytes() == whole[:end]
+    after_a_line = whole[: len(whole) // 2].rfind(b"\n") + 1
+    for end in (len(whole) - 9, *([after_a_line] if out == "out.jsonl" else [])):
+        Path(out).write_bytes(whole[:end])
+        error = input_error([*command, "--resume"], capsys)
+        assert f"{out} exists, and is not a complete file" in error
+        assert Path(out).read_bytes() == whole[:end]
 
 
 def test_a_text_that_has_grown_after_the_facts_were_written(place, monkeypatch):

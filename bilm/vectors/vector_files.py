@@ -289,11 +289,12 @@ class _JSONLines(Format):
 
     def facts(self, path: PathLike) -> Any:
         with open(path, "rb") as file, compressed_damage_named(path):
-            lines = iter(decompressed(file))
-            first = next(lines, None)
-            n_lines = 1 + sum(1 for _ in lines)
-        facts = None if first is None else json.loads(first)[FACTS]
-        if facts is not None and facts["sentences"] != n_lines:
+            n_lines, first, last = 0, b"", b""
+            for last in decompressed(file):
+                first = first or last
+                n_lines += 1
+        facts = json.loads(first)[FACTS] if first else None
+        if facts is not None and (facts["sentences"] != n_lines or not last.endswith(b"\n")):
             raise ValueError("the file is cut off")
         return facts
 
