@@ -33,7 +33,7 @@ _SPECIAL = (BOS, EOS, UNK)
 MAX_CHARACTERS = CharCNNOptions.max_characters_per_token
 """The default length of a word in bytes, including its begin and end marks."""
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
-_MOST_CHARACTERS = 1 << 24  # that a process counts at once
+_MOST_CHARACTERS = 1 << 22  # that a process counts at once
 
 
 def count_words(

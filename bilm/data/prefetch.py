@@ -60,7 +60,8 @@ def compute_ahead(
 
     Unlike in `prefetch`, `items` is read in the caller's thread, because some iterators cannot be
     used in another thread. If it raises, the results of earlier items are yielded first. If the
-    generator is closed early, it waits for the current computation.
+    generator is closed early, it waits for the thread's current computation; a pool is its owner's
+    to shut down.
     """
     executor = ThreadPoolExecutor(1, "prefetch") if pool is None else pool
 
@@ -82,7 +83,5 @@ def compute_ahead(
         while computing:
             yield computing.popleft().result()
     finally:
-        for future in computing:
-            future.cancel()
         if pool is None:
-            executor.shutdown()
+            executor.shutdown(cancel_futures=True)

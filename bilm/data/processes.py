@@ -33,8 +33,8 @@ def map_in_order(
     """`map(function, items)` by several processes, in order and in bounded memory.
 
     The processes are spawned: a fork of a process with threads, such as TensorFlow's, may hang.
-    They end at Ctrl-C, when the generator is closed, and when this process is killed. One job needs
-    no process.
+    When the generator is closed, as at Ctrl-C, they end with the items that they have begun; they
+    also end when this process is killed. One job needs no process.
 
     Raises:
         InputError: a process was killed.
@@ -55,8 +55,8 @@ def map_in_order(
 
 
 class _Pool(ProcessPoolExecutor):
-    """Starts processes that end silently at Ctrl-C, which reaches all processes of a terminal: the
-    signal is blocked until `_end_with_the_caller`."""
+    """Its processes ignore Ctrl-C, which reaches all processes of a terminal: they start with the
+    signal blocked. The caller ends them; a pool whose processes die on their own may hang."""
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -67,9 +67,6 @@ class _Pool(ProcessPoolExecutor):
 
 
 def _end_with_the_caller() -> None:
-    """End silently at Ctrl-C, and when the process that started this one is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     caller = multiprocessing.parent_process()
 
     def watch() -> None:
