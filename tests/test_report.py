@@ -209,7 +209,8 @@ def test_a_report_says_how_good_the_model_is_and_how_much_it_was_trained(elmo, t
     text = report.as_text()
     assert quality[:60] in text and text.startswith("Verdict\n")
     rows = [line.split() for line in text.splitlines()]
-    assert ["word", "frequencies", "alone", f"{report.prediction.by_frequency:,.1f}"] in rows
+    frequencies = f"{report.prediction.by_frequency:,.1f}"
+    assert ["this", "text's", "word", "frequencies", frequencies] in rows
     better = report.prediction.by_frequency / report.prediction.forward
     assert any(row[:1] == ["forward"] and row[2] == f"{better:.1f}" for row in rows)
     assert sum(row[:1] == ["reference:"] for row in rows) >= 2
@@ -237,7 +238,7 @@ def test_a_vocabulary_of_another_place_is_used(trained, tmp_path, capsys):
     arguments = ["report", text.training, "--model", str(run), "--sentences", "10"]
     assert "no vocab.txt" in input_error(arguments, capsys)
     assert main([*arguments, "--vocab_file", str(tmp_path / "words.txt")]) == 0
-    assert "word frequencies alone" in capsys.readouterr().out
+    assert "this text's word frequencies" in capsys.readouterr().out
     words = (tmp_path / "words.txt").read_text(encoding="utf-8").splitlines()
     (run / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     (tmp_path / "words.txt").write_text("\n".join([*words[:3], *words[:2:-1]]) + "\n")

@@ -57,9 +57,9 @@ def test_a_last_measurement_that_comes_soon_replaces_the_one_before_it():
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"perplexity": 100.0, "unigram": 800.0}, "8.0 times lower than the 800.0 of word freq"),
+        ({"perplexity": 100.0, "unigram": 800.0}, "8.0 times lower than the 800.0 of the trai"),
         ({"perplexity": 700.0, "unigram": 800.0}, "little beyond word frequencies"),
-        ({"perplexity": 900.0, "unigram": 800.0}, "perplexity 900.0, above the 800.0 of word"),
+        ({"perplexity": 900.0, "unigram": 800.0}, "perplexity 900.0, above the 800.0 of the trai"),
         ({"perplexity": 2.8, "unknown": 0.94}, "2.8, which means little: 94% of the tokens are"),
         ({"perplexity": None}, "Quality: not measured"),
         ({"perplexity": 9.0, "text": "training"}, "Quality: training perplexity 9.0."),

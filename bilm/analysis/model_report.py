@@ -369,7 +369,7 @@ def _sections(report: Report) -> Iterator[_Section]:
 def _prediction_section(prediction: Prediction, text: str) -> _Section:
     rows = [["", "perplexity", "times lower", f"first {_FIRST_TOKENS} words"]]
     rows.append(["word ranks alone", f"{prediction.by_rank:,.1f}", "", ""])
-    rows.append(["word frequencies alone", f"{prediction.by_frequency:,.1f}", "", ""])
+    rows.append(["this text's word frequencies", f"{prediction.by_frequency:,.1f}", "", ""])
     for name, perplexity, first in prediction.directions():
         better = prediction.by_frequency / perplexity
         rows.append([name, f"{perplexity:,.1f}", f"{better:.1f}", f"{first:,.1f}"])
@@ -378,8 +378,8 @@ def _prediction_section(prediction: Prediction, text: str) -> _Section:
         "Prediction",
         [
             f"{text}, each sentence alone; {prediction.unknown:.1%} of the tokens are outside the "
-            "vocabulary. `times lower` compares with word frequencies alone, so that it can be "
-            "compared with the reference models below."
+            "vocabulary. `times lower` compares with this text's word frequencies, and for the "
+            "reference models with their texts' own."
         ],
         rows,
     )

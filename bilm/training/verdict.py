@@ -104,7 +104,7 @@ def _quality(perplexity: float, unigram: float | None, unknown: float) -> str:
     ratio = unigram / perplexity
     quality = next(words for bound, words in _QUALITIES if ratio < bound)
     comparison = "above" if ratio < 1 else f"{ratio:.1f} times lower than"
-    return f", {comparison} the {unigram:,.1f} of word frequencies alone: {quality}"
+    return f", {comparison} the {unigram:,.1f} of the training text's word frequencies: {quality}"
 
 
 def _amount(tokens: int | None, passes: float | None) -> str:
