@@ -349,7 +349,8 @@ def test_minimal_pairs(place, capsys):
     for row, (good, bad) in zip(rows, scores, strict=True):
         np.testing.assert_allclose(float(row["forward_good"]), good.forward_total, atol=1e-5)
         np.testing.assert_allclose(float(row["backward_bad"]), bad.backward_total, atol=1e-5)
-    run(capsys, *arguments, "a.jsonl", "--out", "o.jsonl")
+    printed = run(capsys, *arguments, "a.jsonl", "--out", "o.jsonl")
+    assert "scoring 5/5 pairs" in printed.err
     first = json.loads(Path("o.jsonl").read_text("utf-8").splitlines()[0])
     assert (first["phenomenon"], first["good"]["tokens"]) == ("agreement", 5)
     np.testing.assert_allclose(first["bad"]["forward"], scores[0][1].forward_total, atol=1e-5)

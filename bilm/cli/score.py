@@ -255,8 +255,9 @@ def _score_pairs(
                 display.update("scoring", number + 1, len(pairs), "pairs")
     else:
         text_command.write_results(
-            args, pair_scores(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects
-        )
+            args, pair_scores(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects,
+            n_pairs=len(pairs),
+        )  # fmt: skip
     _print_accuracies(counts)
     return 0
 

@@ -149,8 +149,9 @@ def write_results(
     doing: str,
     objects: Callable[[Any], Iterable[dict[str, Any]]] | None = None,
     lines: Callable[[Any], Iterable[str]] | None = None,
+    n_pairs: int | None = None,
 ) -> None:
-    """Write the result of each sentence to --out, which appears once complete.
+    """Write the result of each sentence, or pair, to --out, which appears once complete.
 
     Args:
         results: (line number, result).
@@ -158,7 +159,9 @@ def write_results(
         rows, objects, lines: convert a result to table rows, JSON objects (default: the rows as
             objects) or lines of text. Rows and objects leave out the line number.
         doing: name of the stage whose progress is shown.
+        n_pairs: the number of results, if they are of pairs.
     """
+    unit = "sentences" if n_pairs is None else "pairs"
 
     def row_objects(values: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         return (dict(zip(fields[1:], row, strict=True)) for row in values)
@@ -180,7 +183,7 @@ def write_results(
                 out.writelines(f"{printable(line)}\n" for line in lines(result))
             else:
                 out.writelines(_tabbed((number, *row)) for row in rows(result))
-            display.update(doing, count, unit="sentences")
+            display.update(doing, count, n_pairs, unit)
     if args.out != STANDARD:
         print(args.out)
 
