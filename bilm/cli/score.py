@@ -251,6 +251,7 @@ def _score_pairs(
 
     if args.out == STANDARD:
         with text_command.progress_display(args.out) as display:
+            display.update("scoring", 0, len(pairs), "pairs")  # the rate counts from here
             for number, _ in pair_scores():
                 display.update("scoring", number + 1, len(pairs), "pairs")
     else:

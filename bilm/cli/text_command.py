@@ -174,6 +174,7 @@ def write_results(
         display = stack.enter_context(progress_display(args.out))
         if args.format not in ("jsonl", "text"):
             out.write(_tabbed(fields))
+        display.update(doing, 0, n_pairs, unit)  # the rate counts from here
         for count, (number, result) in enumerate(results, start=1):
             if args.format == "jsonl":
                 for value in objects(result) if objects else row_objects(rows(result)):
