@@ -46,7 +46,7 @@ def main() -> int:
     """Run the command; print a Markdown table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.transformers_on_cpu")
     parser.add_argument("--corpus", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--model", default="wiki-en", metavar="NAME", help="a shipped model")
+    parser.add_argument("--model", default="english", metavar="NAME", help="a shipped model")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder), args.corpus.resolve())

@@ -19,7 +19,7 @@ _OUTSIDE = {
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
     "changelog.md": "CHANGELOG.md",
-    "wiki-en.md": "bilm/models/wiki-en/README.md",
+    "english.md": "bilm/models/english/README.md",
     "wiki-zh.md": "bilm/models/wiki-zh/README.md",
 }
 _WORDS_PER_MINUTE = 200

@@ -53,7 +53,7 @@ def test_setup_reads_the_version_without_importing_the_package():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["embed", "--help"], ["models"], ["info", "wiki-en"]]
+    "arguments", [["--help"], ["--version"], ["embed", "--help"], ["models"], ["info", "english"]]
 )
 def test_commands_that_answer_at_once_import_nothing_heavy(arguments):
     """Nor does a subcommand import the others."""
@@ -105,7 +105,7 @@ def test_module_runs_as_the_command():
 def test_tensorflow_is_imported_without_its_greetings(level):
     code = (
         "from bilm.terminal import import_tensorflow as load; load(); load()\n"
-        "from bilm import ELMo; ELMo.from_pretrained('wiki-en').encode(['a word'])"
+        "from bilm import ELMo; ELMo.from_pretrained('english').encode(['a word'])"
     )
     environment = {name: value for name, value in os.environ.items() if name != LEVEL}
     environment |= {LEVEL: level} if level else {}

@@ -1,7 +1,7 @@
 """ELMo in a spaCy pipeline: `doc.tensor`, and `token.vector` by a user hook.
 
 nlp = spacy.blank("en")
-nlp.add_pipe("elmo", config={"model": "wiki-en"})
+nlp.add_pipe("elmo", config={"model": "english"})
 print(nlp("They play cards.")[1].vector.shape)
 
 Each sentence is computed alone if the pipeline finds sentences, for example by `sentencizer`.
@@ -15,7 +15,7 @@ from spacy.tokens import Doc
 from bilm import ELMo
 
 
-@Language.factory("elmo", default_config={"model": "wiki-en", "layers": "average"})
+@Language.factory("elmo", default_config={"model": "english", "layers": "average"})
 class ELMoComponent:
     def __init__(self, nlp: Language, name: str, model: str, layers: str) -> None:
         self.elmo, self.layers = ELMo.from_pretrained(model), layers

@@ -4,7 +4,7 @@ The demo needs no download. It prints and runs other subcommands. The text is th
 of the installed Python, NumPy, Keras and TensorFlow. `bilm train` trains on it for a few minutes
 and reports the quality of the model. `bilm senses` and `bilm project` show words with two clear
 clusters of occurrences, and `bilm static` shows their static vectors for comparison. If the model
-wiki-en is part of the package, its page is written before the training.
+english is part of the package, its page is written before the training.
 
 Requires scikit-learn and gensim (the extra `look`).
 
@@ -40,7 +40,7 @@ _HELDOUT_PROPORTION = 0.03
 _MAX_HELDOUT_TOKENS = 50_000
 _MANY_TOKENS = 100_000  # from this size on, the vocabulary drops words that occur only twice
 _LEAST_OCCURRENCES = 10  # minimum for each word of --words
-_SHIPPED = "wiki-en"
+_SHIPPED = "english"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -394,7 +394,7 @@ def require_partners(args: argparse.Namespace) -> None:
 
 # Pretrained models
 
-_NAMES = "wiki-en, original and others (see `bilm models`), https://.../model.zip, hf://OWNER/NAME"
+_NAMES = "english, original and others (see `bilm models`), https://.../model.zip, hf://OWNER/NAME"
 _PAIR = {
     "--options_file FILE": "options.json, or its address, instead of --model",
     "--weight_file FILE": "HDF5 weights for --options_file, or their address",

@@ -6,7 +6,7 @@ of NLPL's repository is a name too (nlpl-NNN); so are addresses, https://.../mod
 hf://OWNER/NAME[@REVISION].
 
   bilm models
-  bilm embed text.txt vectors.hdf5 --model wiki-en
+  bilm embed text.txt vectors.hdf5 --model english
   bilm embed text.txt vectors.hdf5 --model original
 """
 

@@ -2,7 +2,7 @@
 
 Besides files and folders, models can be named as
 
-    wiki-en, original, nlpl-209 ...     a name in the table below
+    english, original, nlpl-209 ...     a name in the table below
     https://host/path/model.zip         the address of a ZIP file
     (https://..., https://...)          the addresses of options and weights
     hf://owner/name@revision            a repository on Hugging Face; @revision is optional
@@ -114,7 +114,7 @@ def _nlpl(number: int, language: str, tokens: str = _UNKNOWN) -> Published:
 
 # fmt: off
 _TABLE = (
-    Published("wiki-en", "English, Wikipedia", _NEWS, _WIKIPEDIA, 22, None),
+    Published("english", "English, Wikipedia and novels", _NEWS, _WIKIPEDIA, 34, None),
     Published("wiki-zh", "Chinese, Wikipedia", "words by jieba, simplified characters",
               _WIKIPEDIA, 24, None),
     _news("small", "news", 54, "2x1024_128_2048cnn_1xhighway",
@@ -152,7 +152,7 @@ _TABLE = (
 # fmt: on
 _BY_NAME = {model.name: model for model in _TABLE}
 
-REPLACED: dict[str, str] = {}
+REPLACED = {"wiki-en": "english"}
 """Earlier names, and the names of the models that replaced them."""
 
 

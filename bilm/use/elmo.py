@@ -55,7 +55,7 @@ class Pretrained(NamedTuple):
     Attributes:
         source: a folder or ZIP file with weights and options (from NLPL or `bilm dump
             --model_dir`), an HDF5 file with its options in the same folder, a pair (options,
-            weights) such as AllenNLP's files, a name such as "wiki-en" or "original", or an
+            weights) such as AllenNLP's files, a name such as "english" or "original", or an
             address; see `bilm.files.model_files.open_model` and `bilm.files.named_models`.
         vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax; by
             default the model's vocab.txt.
