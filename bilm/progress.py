@@ -7,11 +7,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress, Task
+
+T = TypeVar("T")
 
 
 class Stage(NamedTuple):
@@ -30,6 +32,17 @@ ShowStage = Callable[[Stage], None]
 
 def quiet(stage: Stage) -> None:
     """A progress callback that does nothing."""
+
+
+def counted(
+    items: Iterable[T], progress: ShowStage, doing: str, total: int | None, unit: str
+) -> Iterator[T]:
+    """The items. `progress` is called when each is done, and before the first is computed, so that
+    the rate includes its time."""
+    progress(Stage(doing, 0, total, unit))
+    for done, item in enumerate(items, start=1):
+        yield item
+        progress(Stage(doing, done, total, unit))
 
 
 # True: show on standard error. A function is called with each `Stage`. None: show on standard error

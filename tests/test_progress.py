@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bilm.cli.training_run import training_display
-from bilm.progress import ProgressDisplay, duration
+from bilm.progress import ProgressDisplay, counted, duration
 from bilm.training import Perplexity, TrainingRecord
 from bilm.training.run_state import HeldoutState, RunState
 from bilm.training.schedule import Plan
@@ -78,6 +78,20 @@ def test_steps_of_a_job_have_their_own_rate_and_time(log, clock):
         "writing 3,000/9,000 kB  40 s left  0.1 MB/s",
         "writing 4,500/9,000 kB  30 s left  0.1 MB/s",
     ]
+
+
+def test_the_rate_includes_the_time_of_the_first_item(log, clock):
+    """As where all sentences of a window are computed before the first is returned."""
+
+    def items():
+        for number in range(400):
+            clock.now = 8.0 + number / 1000
+            yield number
+
+    with ProgressDisplay(log, clock) as display:
+        found = [*counted(items(), display.show, "scoring", 400, "pairs")]
+    assert found == [*range(400)]
+    assert log.getvalue().splitlines()[-1] == "scoring 400/400 pairs  48 pairs/s"
 
 
 def test_nothing_is_written_where_nothing_was_done(log, clock):

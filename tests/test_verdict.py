@@ -57,18 +57,18 @@ def test_a_last_measurement_that_comes_soon_replaces_the_one_before_it():
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"perplexity": 100.0, "unigram": 800.0}, "8.0 times lower than the 800.0 of the trai"),
+        ({"perplexity": 100.0, "unigram": 800.0}, "8.0 times lower than the 800.0 of the training"),
         ({"perplexity": 700.0, "unigram": 800.0}, "little beyond word frequencies"),
-        ({"perplexity": 900.0, "unigram": 800.0}, "perplexity 900.0, above the 800.0 of the trai"),
+        ({"perplexity": 900.0, "unigram": 800.0}, "900.0, above the 800.0 of the training text's"),
         ({"perplexity": 2.8, "unknown": 0.94}, "2.8, which means little: 94% of the tokens are"),
         ({"perplexity": None}, "Quality: not measured"),
         ({"perplexity": 9.0, "text": "training"}, "Quality: training perplexity 9.0."),
         ({"tokens": 84_000, "passes": 1.04}, "84,000 tokens, 1.0 pass over the text; useful mod"),
         ({"tokens": 8_000_000, "passes": 2.5}, "8,000,000 tokens, 2.5 passes over the text."),
         ({"passes": 1.0}, "Training: it is not known on how much text"),
-        ({"passes": 1.04}, "is likely to help, as it has seen each sentence at most once."),
-        ({"passes": 1.4}, "it has seen each sentence at most twice."),
-        ({"passes": 2.9}, "it has seen each sentence at most three times."),
+        ({"passes": 0.94}, "More training: is likely to help after so few passes over the text."),
+        ({"passes": 1.4}, "More training: is likely to help after so few passes over the text."),
+        ({"passes": 2.9}, "More training: is likely to help after so few passes over the text."),
         ({"passes": 9.0}, "More training: not known: measure a held-out text"),
         ({"measurements": [300.0, 200.0]}, "to help: held-out perplexity fell by 33%"),
         ({"measurements": [300.0, 200.0, 199.0]}, "is not likely to help much"),
@@ -123,5 +123,5 @@ def test_training_ends_with_a_verdict(tmp_path, capsys):
     )
     assert lines[3:] == [
         "Training: 480 tokens, 1.0 pass over the text; useful models have seen millions.",
-        "More training: is likely to help, as it has seen each sentence at most once.",
+        "More training: is likely to help after so few passes over the text.",
     ]

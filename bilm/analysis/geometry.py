@@ -13,7 +13,7 @@ import numpy as np
 
 from bilm.analysis.occurrences import Sentence, is_word, unit
 from bilm.core.errors import InputError
-from bilm.progress import ShowStage, Stage, quiet
+from bilm.progress import ShowStage, counted, quiet
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -74,7 +74,9 @@ def measure_layers(
     random_units, squares = np.zeros((2, elmo.n_layers, elmo.dim))
     norms, intra = np.zeros((2, elmo.n_layers))
     encoded = elmo.encode_iter(([*sentence] for sentence in sentences), "all")
-    for done, (sentence, vectors) in enumerate(zip(sentences, encoded, strict=True), start=1):
+    pairs = zip(sentences, encoded, strict=True)
+    total = len(sentences)
+    for sentence, vectors in counted(pairs, progress, "measuring layers", total, "sentences"):
         vectors = vectors.astype(np.float64)  # (layers, tokens, dim)
         units = unit(vectors)
         random_units += units[:, draw.randrange(len(sentence))]
@@ -86,7 +88,6 @@ def measure_layers(
         for position, token in enumerate(sentence):
             if token in numbers:
                 by_word[numbers[token]] += units[:, position]
-        progress(Stage("measuring layers", done, len(sentences), "sentences"))
     word_counts = np.array([counts[word] for word in words])[:, np.newaxis]
     measures = np.stack([
         _mean_cosine(random_units, np.array(len(sentences))),

@@ -17,7 +17,7 @@ from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
 from bilm.analysis.page import page
 from bilm.inference.scorer import exp_of_loss
-from bilm.progress import ShowStage, Stage, quiet
+from bilm.progress import ShowStage, counted, quiet
 from bilm.terminal import table
 from bilm.training.verdict import unigram_perplexity, verdict
 
@@ -179,7 +179,8 @@ def measure_prediction(
     losses: defaultdict[str, list[float]] = defaultdict(list)
     is_known: list[bool] = []
     targets: list[str] = []
-    for done, score in enumerate(predictor.score_iter(map(list, sentences)), start=1):
+    scores = predictor.score_iter(map(list, sentences))
+    for score in counted(scores, progress, "predicting", len(sentences), "sentences"):
         targets += [*score.tokens, "</S>"]
         is_known += score.known.tolist()
         losses["forward"] += [*-score.forward, -score.end]
@@ -187,7 +188,6 @@ def measure_prediction(
         if score.backward is not None and score.begin is not None:
             losses["backward"] += [*-score.backward, -score.begin]
             losses["first_backward"] += [*-score.backward[-_FIRST_TOKENS:]]
-        progress(Stage("predicting", done, len(sentences), "sentences"))
     vocabulary = predictor.vocabulary
     counts = Counter(targets) if counts is None else counts
     ids = np.array([vocabulary.word_to_id(word) for word in targets])
@@ -378,8 +378,8 @@ def _prediction_section(prediction: Prediction, text: str) -> _Section:
         "Prediction",
         [
             f"{text}, each sentence alone; {prediction.unknown:.1%} of the tokens are outside the "
-            "vocabulary. `times lower` compares with this text's word frequencies, and for the "
-            "reference models with their texts' own."
+            "vocabulary. `times lower` compares with this text's word frequencies; the "
+            "reference models were measured in the same way, each on its own text."
         ],
         rows,
     )

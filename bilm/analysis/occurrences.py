@@ -398,6 +398,7 @@ class Occurrences(WordsInSentences):
         n_layers = (elmo.n_layers if layer is None else 1) + context
         vectors = np.empty((len(sample), n_layers, elmo.dim), np.float32)
         done = 0
+        progress(Stage("encoding", done, len(sample), "occurrences"))
         for block in _sentence_vectors(elmo, sample, layer, context):
             vectors[done : done + len(block)] = block
             done += len(block)

@@ -15,7 +15,7 @@ from bilm.analysis.clusters import principal_components
 from bilm.analysis.occurrences import Occurrences
 from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
-from bilm.progress import ShowStage, Stage, quiet
+from bilm.progress import ShowStage, counted, quiet
 
 _PERPLEXITY = 30.0
 _PURPOSE = "bilm project"
@@ -76,7 +76,8 @@ def project(
     variance, n_distinct = np.zeros((len(numbers), 2)), []
     # Several threads are slower for small data.
     with import_extra("threadpoolctl", _PURPOSE).threadpool_limits(1):
-        for k, number in enumerate(numbers):
+        counting = counted(numbers, progress, "projecting", len(numbers), "layers")
+        for k, number in enumerate(counting):
             directions = occurrences.directions(number)
             rounded = directions.round(5)
             _, first, index = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
@@ -90,7 +91,6 @@ def project(
                 bound = min(perplexity, (len(distinct) - 1) / 3)
                 tsne = manifold.TSNE(2, perplexity=bound, init="pca", random_state=seed, n_jobs=1)
                 points[:, k] = tsne.fit_transform(distinct)[index]
-            progress(Stage("projecting", k + 1, len(numbers), "layers"))
     if is_pca:
         return Projection(method, numbers, points, variance, n_distinct, None)
     return Projection(method, numbers, points, None, n_distinct, perplexity)

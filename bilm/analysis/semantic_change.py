@@ -31,7 +31,7 @@ from bilm.core.errors import InputError, require_at_least
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
-from bilm.progress import ShowStage, Stage, quiet
+from bilm.progress import ShowStage, counted, quiet
 
 OLD, NEW = "old", "new"
 _TAG = re.compile(r"(.+)_([^_]+)")  # attack_nn
@@ -183,7 +183,7 @@ def measure_change(
     require_one_kind(old, new)
     words = list(both[0][1] | both[1][1] if targets is None else targets)
     changes = []
-    for done, word in enumerate(words, start=1):
+    for word in counted(words, progress, "comparing", len(words), "words"):
         old_uses, new_uses = (corpus.select(uses.get(word, [])) for corpus, uses in both)
         change = Change(word, len(old_uses), len(new_uses))
         if min(change.n_old, change.n_new) >= min_occurrences:
@@ -193,7 +193,6 @@ def measure_change(
             interval = excess_interval(old_vectors, new_vectors, seed)
             change = Change(*change[:3], prt, apd, jsd, excess, *interval)
         changes.append(change)
-        progress(Stage("comparing", done, len(words), "words"))
     return sorted(changes, key=lambda c: (not c.is_measured, -np.nan_to_num(c.excess), c.word))
 
 

@@ -38,6 +38,7 @@ from bilm.cli import flags, text_command
 from bilm.cli.text_command import STANDARD
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files
+from bilm.progress import counted
 from bilm.terminal import note, show, table
 from bilm.use.minimal_pairs import PairCounts, read_pairs, score_pairs
 
@@ -251,9 +252,8 @@ def _score_pairs(
 
     if args.out == STANDARD:
         with text_command.progress_display(args.out) as display:
-            display.update("scoring", 0, len(pairs), "pairs")  # the rate counts from here
-            for number, _ in pair_scores():
-                display.update("scoring", number + 1, len(pairs), "pairs")
+            for _ in counted(pair_scores(), display.show, "scoring", len(pairs), "pairs"):
+                pass
     else:
         text_command.write_results(
             args, pair_scores(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects,

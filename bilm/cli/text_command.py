@@ -14,7 +14,7 @@ from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.files.reading import read_lines, read_text
 from bilm.files.writing import atomic_write
-from bilm.progress import ProgressDisplay
+from bilm.progress import ProgressDisplay, counted
 from bilm.terminal import import_tensorflow, note, printable
 
 if TYPE_CHECKING:
@@ -174,8 +174,7 @@ def write_results(
         display = stack.enter_context(progress_display(args.out))
         if args.format not in ("jsonl", "text"):
             out.write(_tabbed(fields))
-        display.update(doing, 0, n_pairs, unit)  # the rate counts from here
-        for count, (number, result) in enumerate(results, start=1):
+        for number, result in counted(results, display.show, doing, n_pairs, unit):
             if args.format == "jsonl":
                 for value in objects(result) if objects else row_objects(rows(result)):
                     line = json.dumps(_rounded({"line": number} | value), ensure_ascii=False)
@@ -184,7 +183,6 @@ def write_results(
                 out.writelines(f"{printable(line)}\n" for line in lines(result))
             else:
                 out.writelines(_tabbed((number, *row)) for row in rows(result))
-            display.update(doing, count, n_pairs, unit)
     if args.out != STANDARD:
         print(args.out)
 

@@ -250,6 +250,7 @@ def _buckets(prefix: str, files: Sequence[str], n_buckets: int) -> dict[str, lis
 def _assemble(parts: Sequence[_PartWriter], progress: ShowStage) -> None:
     """Write the files of all parts from their buckets."""
     done, total = 0, sum(size_of(part.buckets) for part in parts)
+    progress(Stage("writing", done, total))
     for n_written in itertools.chain.from_iterable(part.write() for part in parts):
         done += n_written
         progress(Stage("writing", done, total))

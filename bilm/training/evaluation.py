@@ -71,6 +71,7 @@ def test(
         if progress is not None:
             progress(Stage("scoring", n, total, "predictions"))
 
+    show(0)
     return evaluate(
         Scorer(model),
         data,

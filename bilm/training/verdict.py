@@ -137,7 +137,5 @@ def _outlook(unknown: float, passes: float | None, measurements: Sequence[float]
             "measurements."
         )
     if passes is not None and passes < _FEW_PASSES:
-        most = max(1, math.ceil(round(passes, 1)))  # 3 passes at most
-        times = ("once", "twice", "three times")[most - 1]
-        return f"is likely to help, as it has seen each sentence at most {times}."
+        return "is likely to help after so few passes over the text."
     return "not known: measure a held-out text during training (--heldout_prefix)."
