@@ -113,7 +113,8 @@ def test_min_count_is_advised_for_large_text(folder, capsys):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_all_processes_and_leaves_nothing(folder):
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_all_processes_and_leaves_nothing(times, folder):
     with open("large.txt", "w", encoding="utf-8") as file:
         for number in range(60):
             file.write("".join(f"w{number}-{n} " for n in range(100_000)) + "\n")
@@ -125,8 +126,9 @@ def test_ctrl_c_ends_all_processes_and_leaves_nothing(folder):
     assert process.stderr is not None
     while "counting" not in process.stderr.readline():
         assert process.poll() is None
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGINT)
+    for seconds in (0.5, 0.1)[:times]:
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGINT)
     # The pipe is closed when the last process has ended.
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130

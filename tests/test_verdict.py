@@ -119,7 +119,7 @@ def test_training_ends_with_a_verdict(tmp_path, capsys):
     perplexity = score(options, checkpoint, heldout)
     assert perplexity.unknown == pytest.approx(2 / 30) and perplexity > unigram
     assert lines[2].startswith(
-        f"Quality: held-out perplexity {perplexity:.1f}, above the {unigram:.1f} of word frequ"
+        f"Quality: held-out perplexity {perplexity:.1f}, above the {unigram:.1f} of the training "
     )
     assert lines[3:] == [
         "Training: 480 tokens, 1.0 pass over the text; useful models have seen millions.",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
@@ -51,7 +52,8 @@ def map_in_order(
             "A process was killed, maybe for lack of memory: fewer jobs need less."
         ) from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        with _ctrl_c_blocked():  # Python waits forever for a pool whose shutdown was interrupted.
+            pool.shutdown(cancel_futures=True)
 
 
 class _Pool(ProcessPoolExecutor):
@@ -59,14 +61,25 @@ class _Pool(ProcessPoolExecutor):
     signal blocked. The caller ends them; a pool whose processes die on their own may hang."""
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _ctrl_c_blocked():
             return super().submit(*args, **kwargs)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _ctrl_c_blocked() -> Iterator[None]:
+    """In this thread and in processes that start within, Ctrl-C waits; not on Windows."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_the_caller() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     caller = multiprocessing.parent_process()
 
     def watch() -> None:
