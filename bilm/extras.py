@@ -34,12 +34,18 @@ def import_extra(module: str, purpose: str) -> Any:
         purpose: the feature that needs it, such as "bilm project".
 
     Raises:
-        InputError: the package is not installed; the message has the command to install it.
+        InputError: the package is not installed; the message has the command to install it. Or it
+            cannot be imported; the message has the reason.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != package:
+            raise InputError(
+                f"{purpose} needs the Python module {package}, which is installed but cannot be "
+                f"imported: {error}."
+            ) from error
         raise InputError(
             f"{purpose} needs the Python module {package}: `pip install {_PACKAGES[package]}` "
             "installs it."

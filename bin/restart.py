@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Go on training from the last checkpoint: `bilm restart` under its old name."""
+"""Continue training from the last checkpoint: `bilm restart` under its old name."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def on_files(files: Files, config: Any) -> Files:
     folder = Path(config["docs_dir"])
     files.append(File.generated(config, "cli.md", content=_command_line()))
     for name, source in _OUTSIDE.items():
-        text = (folder.parent / source).read_text("utf-8").replace("](docs/", "](")
+        text = (folder.parent / source).read_text("utf-8")
+        text = re.sub(r"\]\((\.\./\.\./\.\./)?docs/", "](", text)
         files.append(File.generated(config, name, content=text))
     for path in sorted(folder.glob("tutorial_*.md")):
         content = json.dumps(notebook(path), ensure_ascii=False, indent=1)

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bilm import InputError
 from bilm.cli import main
+from bilm.extras import import_extra
 from bilm.files.run_log import RunLog, read_log
 from tests.command_line import input_error
 
@@ -98,3 +100,12 @@ def test_matplotlib_that_is_missing_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     error = input_error(["plot", write_run(tmp_path)], capsys)
     assert "bilm plot needs the Python module matplotlib: `pip install matplotlib`" in error
+
+
+def test_a_broken_package(tmp_path, monkeypatch):
+    (tmp_path / "seqeval").mkdir()
+    (tmp_path / "seqeval" / "__init__.py").write_text("import a_missing_module\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "seqeval", raising=False)
+    with pytest.raises(InputError, match=r"installed but cannot be imported: .*a_missing_module"):
+        import_extra("seqeval", "this task")

@@ -39,6 +39,8 @@ from unittest import mock
 
 import pytest
 
+import bilm
+import bilm.analysis
 from bilm.cli import main
 from bilm.core.errors import InputError
 
@@ -296,6 +298,14 @@ def test_blocks_that_are_not_run_are_counted():
     comments = [block.comment for page in PAGES for block in blocks_of(page)]
     skipped = Counter(c.removeprefix("skip: ") for c in comments if c.startswith("skip"))
     assert {reason: int(count) for reason, count in rows} == skipped
+
+
+def test_the_reference_has_every_public_name():
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    documented = {
+        path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", page, re.MULTILINE)
+    }
+    assert {*bilm.__all__, *bilm.analysis.__all__, "test"} <= documented
 
 
 def test_tutorials_become_notebooks_with_blocks_that_are_run_and_pictures():

@@ -110,6 +110,22 @@ def test_lines_are_sentences_and_white_space_divides(words, tmp_path):
     assert shapes == {"0": (3, 2, 16), "1": (3, 0, 16), "2": (3, 0, 16), "3": (3, 4, 16)}
 
 
+@pytest.mark.slow
+def test_a_very_long_line(words, tmp_path):
+    """It is computed and written part by part."""
+    start = random_sentences(4, seed=5)[0]
+    path = write_sentences(tmp_path / "text.txt", [start, start + ["the"] * 33_000])
+    words.dump(path, tmp_path / "out.hdf5")
+    dumped = oracle.read_hdf5(tmp_path / "out.hdf5")
+    assert dumped["1"].shape == (3, len(start) + 33_000, 16)
+    forward, backward = np.split(dumped["1"], 2, axis=-1)
+    expected = np.split(dumped["0"], 2, axis=-1)[0]
+    np.testing.assert_allclose(forward[:, : len(start)], expected, 1e-5, 2e-5)
+    # Far from both ends, equal words have equal states.
+    for states in (forward, backward):
+        np.testing.assert_allclose(states[:, 10_000], states[:, 20_000], 1e-5, 2e-5)
+
+
 @pytest.mark.eager
 def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")

@@ -86,7 +86,7 @@ def test_info_of_a_training_folder(tmp_path, capsys):
     assert facts["training"]["step"] > 0 and facts["training"]["batch_size"] == 12
     assert facts["vocabulary"] == {"file": "vocab.txt", "words": 14}
     assert facts["training"]["tokens"] == 480
-    assert "model.ckpt-8: 8 steps, 480 tokens, 0.95 passes of 504\n" in printed
+    assert "model.ckpt-8: 480 tokens, 0.95 passes of 504\n" in printed
     assert "training      batches of 12 x 5; 1 epoch; dropout 0.1; learning rate 0.2\n" in printed
     assert "last batch, " in printed
     # As `bilm train --time` leaves it.

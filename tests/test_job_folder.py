@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -226,3 +227,28 @@ def test_an_error_loses_nothing_that_was_added(tmp_path):
         ((sentence, vectors),) = saved
         assert sentence == Sentence(0, "a b c", "key")
         np.testing.assert_array_equal(vectors[()], vectors_of(3))
+
+
+@pytest.mark.parametrize("becomes_result", [False, True])
+def test_an_interrupt_leaves_no_half_added_sentence(tmp_path, monkeypatch, becomes_result):
+    settings = {"dtype": "float32", "becomes_result": becomes_result}
+    create = h5py.Group.create_dataset
+
+    def interrupted(group, name, *args, **more):
+        dataset = create(group, name, *args, **more)
+        if name in ("second", "vectors/1"):
+            raise KeyboardInterrupt
+        return dataset
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(h5py.Group, "create_dataset", interrupted)
+        with SavedVectors(str(tmp_path), **settings) as saved:
+            saved.add(Sentence(0, "a", "first"), vectors_of(1))
+            saved.save()
+            saved.add(Sentence(1, "b", "second"), vectors_of(1))
+    with SavedVectors(str(tmp_path), **settings) as saved:
+        assert saved.n_sentences == 1
+        saved.add(Sentence(1, "b", "second"), vectors_of(1, 5))
+    name = "second" if becomes_result else "vectors/1"
+    with h5py.File(tmp_path / "vectors.hdf5", "r") as file:
+        np.testing.assert_array_equal(file[name][()], vectors_of(1, 5))

@@ -45,11 +45,11 @@ def write(tmp_path):
     [
         ("UPOS", 2, [(0, 0), (0, 1), (0, 2), (1, 0)], ["NOUN", "AUX", "PART", "NUM"]),
         ("upos", 2, [(0, 0), (0, 1), (0, 2), (1, 0)], ["NOUN", "AUX", "PART", "NUM"]),
-        ("XPOS", 2, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)], "NOUNx AUXx PARTx NUMx _x".split()),
-        ("DEPREL", 2, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)],
+        ("XPOS", 2, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 2)], "NOUNx AUXx PARTx NUMx _x".split()),
+        ("DEPREL", 2, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 2)],
          ["nsubj", "dep", "advmod:neg", "dep", "dep"]),
         # The lemma of the token `_` is `_`.
-        ("LEMMA", 2, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)], ["dog", "ca", "n't", "10 000", "_"]),
+        ("LEMMA", 2, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 2)], ["dog", "ca", "n't", "10 000", "_"]),
         ("FEATS", 2, [(0, 0), (1, 0)], ["Case=Nom|Number=Plur", "NumType=Card"]),
         ("Number", 1, [(0, 0)], ["Plur"]),
     ],
@@ -57,6 +57,7 @@ def write(tmp_path):
 def test_conllu(write, column, sentences, positions, labels):
     sample = read_labelled(write(*SENTENCES), column)
     assert len(sample.sentences) == sentences and sample.sentences[0] == ("Dogs", "ca", "n't")
+    assert sample.sentences[1:] in ([], [("10", "000", "_")])
     assert sample.positions.tolist() == [list(place) for place in positions]
     assert sample.labels == labels
 

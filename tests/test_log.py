@@ -25,6 +25,11 @@ def test_a_log_goes_back_without_double_or_broken_lines(tmp_path):
     assert len(read_log(tmp_path / "train_log.previous.jsonl")) == 3
 
 
+def test_a_log_is_json(tmp_path):
+    RunLog(tmp_path).write(step=1, tokens=5, heldout_perplexity=float("inf"))
+    assert read_log(tmp_path) == [{"step": 1, "tokens": 5, "heldout_perplexity": None}]
+
+
 def test_a_log_that_cannot_be_written(tmp_path):
     log = RunLog(tmp_path)
     Path(log.path).mkdir()

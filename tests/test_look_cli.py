@@ -287,6 +287,22 @@ def test_a_target_is_all_its_forms_in_every_command(place, capsys, target):
     assert "Words in context" in report and any(f"[{form}]" in report for form in TARGETS[target])
 
 
+def test_overlapping_targets_keep_their_own_clusters(place, capsys):
+    kept = ["--occurrences", "both.npz"]
+    run(capsys, "senses", "cat", "cat+dog", *SENSES[2:], "--clusters", "2", "--seed", "1", *kept)
+    uses = Occurrences.load("both.npz")
+    names = np.array(uses.clusters)
+    apart = {name: set(names[uses.names == name]) for name in ("cat", "cat+dog")}
+    assert all(len(clusters) == 2 for clusters in apart.values())
+    assert not apart["cat"] & apart["cat+dog"]
+    # A target that the file lacks is made of the others' occurrences.
+    run(capsys, "senses", "dog", "--clusters", "1", *kept)
+    after = np.array(Occurrences.load("both.npz").clusters)
+    is_dog = uses.words == "dog"
+    np.testing.assert_array_equal(after[~is_dog], names[~is_dog])
+    assert len(set(after[is_dog])) == 1
+
+
 def test_a_word_that_occurs_once_is_one_group(place, capsys):
     arguments = ["senses", "harbour", *SENSES[2:]]
     assert run(capsys, *arguments).out.startswith("harbour: 1 occurrence, top layer, 1 cluster\n")

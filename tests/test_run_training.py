@@ -22,7 +22,7 @@ from bilm.training import LanguageModel, dump_weights, load_options_latest_check
 from bilm.training import test as score
 from bilm.training.fine_tuning import load_pretrained, require_same_network
 from bilm.training.run_state import read_run_state
-from tests.command_line import OPTIONS, Text, input_error, make_text
+from tests.command_line import OPTIONS, Text, input_error, make_text, usage_error
 from tests.compare import contents
 from tests.small_runs import Events
 
@@ -205,6 +205,8 @@ def test_fine_tuning_from_the_command_line(watched, tmp_path, capsys):
     assert (first.tokens, both.tokens, both.position) == (400, 440, 40)
     assert both.passes == first.passes + 1
     assert main(arguments) == 0  # the same command: all steps are done
+    error = usage_error([*arguments, "--recipe", "original"], capsys)
+    assert "--recipe requires a model without training options" in error
     error = input_error([*arguments, "--preset", "tiny"], capsys)
     assert "must describe the network of" in error and "lstm.dim is 8 there, 256 here" in error
 
@@ -221,6 +223,12 @@ def test_fine_tuning_keeps_the_reset_rate_of_a_dumped_model(watched, tmp_path, c
     assert main(arguments) == 0
     options = json.loads((tmp_path / "tuned" / "options.json").read_text(encoding="utf-8"))
     assert options["reset_rate"] == 0.25
+    # Weights have no training options: the default recipe of a size like theirs.
+    names = ("optimizer", "adam_learning_rate", "batch_size", "schedule")
+    assert [options[name] for name in names] == ["muon", 0.005, 32, "linear"]
+    assert options["lstm"] == text_options["lstm"]
+    error = input_error([*arguments, "--recipe", "original"], capsys)
+    assert "optimizer is 'muon' there, 'adagrad' here" in error
 
 
 def test_a_model_of_the_original_is_a_source(golden):

@@ -99,6 +99,14 @@ def test_standard_input_to_standard_output(folder, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", text)
     assert main(["tokenize", "-", "-", "--language", "hi"]) == 0
     assert capsys.readouterr().out == "हिन्दी में ।\nक्या ?\n"
+    # Other kinds of text are recognised, as in files.
+    conllu = "1\tIk\t_\t_\t_\t_\t_\t_\t_\t_\n2\tdr.\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
+    for given, tokens in ((">p 1\nMKV\nLA\n", "M K V L A\n"), (conllu, "Ik dr.\n")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        assert main(["tokenize", "-", "-"]) == 0
+        assert capsys.readouterr().out == tokens
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"plain text\n")))
+    assert "--language CODE is required" in usage_error(["tokenize", "-", "-"], capsys)
     error = usage_error(["tokenize", "wrapped.txt", "-", "--language", "hi"], capsys)
     assert "- stands for both IN and OUT, or for neither" in error
 

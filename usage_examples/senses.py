@@ -1,4 +1,4 @@
-"""Word senses by comparison with training uses, layer by layer: table 5 of Peters et al. (2018).
+"""Word senses by the nearest labelled occurrences, by layer: table 5 of Peters et al. (2018).
 
   python usage_examples/senses.py --data senses-en --model elmo --words vectors.txt
 
@@ -7,10 +7,10 @@ the token at its index:
 
   {"tokens": ["the", "line", "coach"], "senses": [[2, "coach", "NOUN", "coach%1:18:01::"]]}
 
-Each test use is compared with the training uses of the same lemma and part of speech: with the mean
-of each sense, as in the paper, or by another --method. A word that does not occur in training
-counts as wrong; the paper assigns WordNet's first sense. `bilm probe` does the same for other file
-formats, and table 6, parts of speech by layer.
+Each test occurrence is compared with the training occurrences of the same lemma and part of speech:
+with the mean of each sense, as in the paper, or by another --method. A word that does not occur in
+training counts as wrong; the paper assigns WordNet's first sense. `bilm probe` does the same for
+other file formats, and table 6, parts of speech by layer.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser,
         {
             "--words FILE": "static vectors to compare with",
-            f"--method {'|'.join(METHODS)}": "use: the nearest use; mean: the nearest mean of a "
-            "sense; prior: log frequency of a sense + kappa * cosine with its mean (default: mean)",
+            f"--method {'|'.join(METHODS)}": "use: the nearest occurrence; mean: the nearest mean "
+            "of a sense; prior: log frequency of a sense + kappa * cosine with its mean (default: "
+            "mean)",
             "--pos POS ...": "use only these parts of speech, such as VERB",
             "--format text|json": "format of the results",
             "--picture FILE": "picture of the table to write: .png or .svg",

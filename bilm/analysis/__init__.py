@@ -32,7 +32,7 @@ _PUBLIC = {
     "labelled": "limited read_labelled read_labelled_uses",
     "model_report": "Report make_report",
     "occurrences": "Occurrences Sample parse_query sample_sentences sample_uses",
-    "pictures": "LARGE_PAGE draw picture_ending write_picture",
+    "pictures": "draw picture_ending write_picture",
     "probing": "ProbeCell ProbeSettings probe",
     "projection": "Projection project",
     "static_vectors": "StaticVectors train_word2vec",

@@ -142,7 +142,10 @@ def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_R
         label = fields[COLUMNS[column]].strip() if column in COLUMNS else values.get(column, "")
         # `_` means no label, but it is also the lemma of the token `_`.
         is_missing = label == "_" and (column, token) != ("LEMMA", "_")
-        yield token, "" if is_missing else label
+        # As in other commands, white space in a form (10 000) separates tokens.
+        first, *rest = token.split() or [token]
+        yield first, "" if is_missing else label
+        yield from ((part, "") for part in rest)
 
 
 def _tagged_rows(path: PathLike) -> Iterator[_Row]:

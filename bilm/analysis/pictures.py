@@ -25,8 +25,6 @@ from bilm.files.reading import PathLike
 from bilm.terminal import printable
 
 ENDINGS = (".html", ".png", ".svg")
-LARGE_PAGE = 10_000_000
-"""Size in bytes above which a page is slow in a browser."""
 
 # Okabe and Ito's colour-blind safe colours, without yellow, which is faint on white. page.css and
 # picture.html have the same colours and shapes.

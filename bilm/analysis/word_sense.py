@@ -1,6 +1,6 @@
 """Word sense disambiguation by vectors: Peters et al. (2018), section 5.3.
 
-Each test use gets the sense of the most similar training uses of its word.
+Each test occurrence gets the sense of the most similar training occurrences of its word.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ KAPPAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _FOLDS = 5
 _EQUAL = 1e-5  # smaller differences of cosines are rounding errors
 
-# The word of each training use and of each test use.
+# The word of each training occurrence and of each test occurrence.
 WordLists = tuple[Sequence[str], Sequence[str]]
-# Vectors of training uses (n, dim) and test uses (m, dim). Several blocks are concatenated, each
-# centred and scaled to length 1.
+# Vectors of training occurrences (n, dim) and test occurrences (m, dim). Several blocks are
+# concatenated, each centred and scaled to length 1.
 Blocks = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class SenseSettings:
-    """How to find the sense of a use.
+    """How to find the sense of an occurrence.
 
     Attributes:
-        method: "use": the sense of the nearest training use; "mean": the sense whose mean vector is
-            nearest, as in the paper; "prior": the highest log(n_s + 1) + kappa cos(v, mean_s), for
-            a sense s with n_s training uses; kappa 0 is the most frequent sense.
-        unseen: "similar" treats a word without training uses as the training word nearest in
+        method: "use": the sense of the nearest training occurrence; "mean": the sense whose mean
+            vector is nearest, as in the paper; "prior": the highest
+            log(n_s + 1) + kappa cos(v, mean_s), for a sense s with n_s training occurrences; kappa
+            0 is the most frequent sense.
+        unseen: "similar" treats a word without training occurrences as the training word nearest in
             layer 0, which sees only the spelling; None gives it no sense.
         kappa: for "prior"; None chooses the best of `KAPPAS` by cross-validation on the training
-            uses.
+            occurrences.
     """
 
     method: str = "use"
@@ -72,7 +73,7 @@ class SenseRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SenseResult:
-    """The predicted senses of n test uses."""
+    """The predicted senses of n test occurrences."""
 
     senses: list[str | None]  # None: no sense
     gold: Sequence[str] | None  # the correct senses; None without labels
@@ -84,7 +85,7 @@ class SenseResult:
     def right(self) -> np.ndarray:
         """bool (n,): the sense is correct; an InputError without labels."""
         if self.gold is None:
-            raise InputError("word sense: the test uses must have labels.")
+            raise InputError("word sense: the test occurrences must have labels.")
         return np.array([s == gold for s, gold in zip(self.senses, self.gold, strict=True)], bool)
 
     @property
@@ -103,7 +104,7 @@ class SenseResult:
         return float(np.mean(list(self._by(self.gold or ()).values())))
 
     def row(self, representation: str, kinds: Sequence[str] = ()) -> SenseRow:
-        """The scores, also for each of `kinds`, such as the parts of speech of the test uses."""
+        """The scores, also by the `kinds` of the test occurrences, such as parts of speech."""
         accuracies = (self.accuracy, self.ambiguous_accuracy, self.macro_accuracy)
         return SenseRow(representation, *accuracies, self._by(kinds), self.kappa)
 
@@ -121,17 +122,18 @@ def nearest_sense(
     *,
     words: WordLists | None = None,
 ) -> SenseResult:
-    """The senses of test uses, by comparison with the training uses of the same word in a layer.
+    """The senses of test occurrences, by comparison with training occurrences of the same word.
 
     Ties are broken by the frequency of the sense in training.
 
     Args:
-        train: uses with senses as labels.
-        test: uses with vectors of the same model; labels are needed only for the accuracy.
-        words: the words of both lists of uses, such as lemmas; None takes the tokens in lower case.
+        train: occurrences with senses as labels.
+        test: occurrences with vectors of the same model; labels are needed only for the accuracy.
+        words: the words of both lists, such as lemmas; None takes the tokens in lower case.
 
     Raises:
-        InputError: the training uses have no labels, or the arguments differ in size or shape.
+        InputError: the training occurrences have no labels, or the arguments differ in size or
+            shape.
     """
     finder = _SenseFinder(train, test, words, settings)
     return finder.senses([(train.layer(layer), test.layer(layer))])
@@ -164,7 +166,7 @@ def sense_table(
         train, test, settings, words: as for `nearest_sense`; both have labels.
         static: vectors of words. "static" is the vector of the word, "static context" the mean
             over ten tokens on either side.
-        kinds: part of speech or the like of each test use, for `SenseRow.by_kind`.
+        kinds: part of speech or the like of each test occurrence, for `SenseRow.by_kind`.
 
     Returns:
         rows for "first sense"; "static" and "static context"; "layer 0", "layer 1", ...; "layers",
@@ -226,13 +228,13 @@ def with_static(
 
 
 class _SenseFinder:
-    """The training uses of each word, and the test uses that are compared with them."""
+    """The training occurrences of each word, and the test occurrences to compare with them."""
 
     def __init__(
         self, train: Occurrences, test: Occurrences, words: WordLists | None, how: SenseSettings
     ) -> None:
         if train.labels is None or not len(train):
-            raise InputError("word sense: the training uses must have labels.")
+            raise InputError("word sense: the training occurrences must have labels.")
         require_one_kind(train, test)
         train_words, test_words = map(list, words or (train.words, test.words))
         if (len(train_words), len(test_words)) != (len(train), len(test)):
@@ -251,7 +253,7 @@ class _SenseFinder:
         self._test = indices_by_name(test_words)
 
     def _replace_unseen(self, words: list[str], train: np.ndarray, test: np.ndarray) -> None:
-        """Replace each word without training uses by the training word nearest in layer 0."""
+        """Replace words without training occurrences by the training words nearest in layer 0."""
         names = list(self._train)
         means = np.stack([train[uses].mean(axis=0) for uses in self._train.values()])
         centre, unseen = means.mean(axis=0), np.flatnonzero(~self._seen)
@@ -260,7 +262,7 @@ class _SenseFinder:
             words[row] = names[best]
 
     def senses(self, blocks: Blocks) -> SenseResult:
-        """The sense of each test use."""
+        """The sense of each test occurrence."""
         train, test = _joined(blocks)
         kappas = self._kappas(train)
         senses = np.full(len(self._seen), None)
@@ -291,8 +293,8 @@ class _SenseFinder:
 
 
 def _joined(blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of training and test uses whose dot products are mean cosines over the blocks, after
-    subtracting the mean of the training uses."""
+    """Vectors of training and test occurrences whose dot products are mean cosines over the blocks,
+    after subtracting the mean of the training occurrences."""
     sides = []
     for pair in blocks:
         mean = pair[0].mean(axis=0)
@@ -304,9 +306,9 @@ def _joined(blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
 def _scores(
     train: np.ndarray, test: np.ndarray, ranks: np.ndarray, method: str, kappas: Sequence[float]
 ) -> np.ndarray:
-    """The score of each kappa, test use and sense (kappas, m, senses) for one word.
+    """The score of each kappa, test occurrence and sense (kappas, m, senses) for one word.
 
-    `ranks` has the rank of each training use's sense; see `_ranked`.
+    `ranks` has the rank of each training occurrence's sense; see `_ranked`.
     """
     counts = np.bincount(ranks)
     if method == "use":

@@ -247,7 +247,7 @@ def outputs(
     return Outputs(
         itertools.chain(*files),
         inputs={
-            flag: _input_files(flag, text)
+            flag: _input_files(text)
             for flag, text in _texts(args)
             if flag not in paths and flag not in updated
         },
@@ -259,7 +259,7 @@ def outputs(
     )
 
 
-def _input_files(flag: str, text: str) -> Iterator[str]:
+def _input_files(text: str) -> Iterator[str]:
     """The files that a flag's value may name: one file, or all files of a glob, model or run."""
     from bilm.files.named_models import cache_folder, find_published, is_remote
 
@@ -310,8 +310,9 @@ TIME = {
     "speed is measured in the first fifth, and the learning rate falls to zero at the end"
 }
 RECIPE = {
-    f"--recipe {'|'.join(RECIPES)}": "how to train the preset (default: default). default: Muon, "
-    "Adam and Adagrad, with a learning rate that falls to zero; original: like the program of 2018",
+    f"--recipe {'|'.join(RECIPES)}": "how to train a preset, or the network of --init_from. "
+    "default: Muon, Adam and Adagrad, with a learning rate that falls to zero; original: like the "
+    "program of 2018 (default: default)",
 }
 NETWORK_CHOICE = {
     f"--preset {'|'.join(PRESETS)}": "size of the model (default: base). tiny: a trial in minutes; "
@@ -321,7 +322,7 @@ NETWORK_CHOICE = {
 }
 PRECISION = {"--precision float32|bfloat16": "precision of matrix products (default: float32)"}
 _RUN = {
-    "--n_epochs N": "passes over the corpus (default: 1 to 10, by its size)",
+    "--n_epochs N": "passes over the corpus (default of a preset: 1 to 10, by its size)",
     "--batch_size ROWS": "rows of a batch, per GPU",
     "--learning_rate X": "learning rate of Adagrad: of all weights, or of the rows of words",
     "--adam_learning_rate X": "learning rate of Muon and Adam, which train the other weights by "
@@ -330,9 +331,9 @@ _RUN = {
     "--reset_rate P": "probability that a sentence starts from zero LSTM states, as every "
     "sentence does in use; 0 trains like the original program",
     "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
-    "--seed N>=0": "random seed (default: 0)",
-    "--precision float32|bfloat16": "precision of matrix products (default: float32; with the "
-    "default recipe, bfloat16 on CPUs that have instructions for it)",
+    "--seed N>=0": "random seed (default of a new run: 0)",
+    "--precision float32|bfloat16": "precision of matrix products (default of a new run: "
+    "bfloat16 with the default recipe on CPUs that have instructions for it, otherwise float32)",
     "--save_minutes X": "minutes between checkpoints (default: 10); one is always written at the "
     "end",
 }
@@ -346,16 +347,15 @@ _MONITORING = {
 }
 _SCHEDULE = {
     "--lr_schedule constant|linear|cosine": "after the warm-up the learning rate stays constant, "
-    "or falls to zero linearly or along a cosine (default: by the recipe, linear or, for original, "
-    "constant)",
-    "--warmup_steps N>=0": "steps in which the learning rate rises from near zero (default: by the "
-    "recipe, 200 or, for original, 0)",
+    "or falls to zero linearly or along a cosine (the default recipe: linear; original: constant)",
+    "--warmup_steps N>=0": "steps in which the learning rate rises from near zero (the default "
+    "recipe: 200; original: 0)",
 }
 FINE_TUNING = {
     "--init_from MODEL": "folder of checkpoints (ours or the original's), a checkpoint, a folder "
     "of `bilm dump --model_dir`, a weights file with its options in the same folder, or a name "
-    "(see `bilm models`). The new model has its network, and its options unless --preset or "
-    "--options_file is given",
+    "(see `bilm models`). The new model has its network; without --preset or --options_file, it "
+    "is trained with the options of a training folder, or by --recipe",
     "--init_vocab FILE": "vocabulary of that model (default: vocab.txt next to it); words that "
     "are also in --vocab_file keep their learned rows",
 }
@@ -365,7 +365,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     """Add the flags that may differ between calls of a run."""
     group = parser.add_argument_group(
         "the run",
-        "These flags override the preset, the options file, or the run that is continued.",
+        "These flags override the preset, the options file, or the run that is continued; "
+        "these give the defaults.",
     )
     add(group, _RUN)
     add(parser.add_argument_group("monitoring"), _MONITORING)
@@ -396,7 +397,7 @@ def require_partners(args: argparse.Namespace) -> None:
 
 _NAMES = "english, original and others (see `bilm models`), https://.../model.zip, hf://OWNER/NAME"
 _PAIR = {
-    "--options_file FILE": "options.json, or its address, instead of --model",
+    "--options_file FILE": "options.json, or its address, instead of the model",
     "--weight_file FILE": "HDF5 weights for --options_file, or their address",
 }
 WORDS = {

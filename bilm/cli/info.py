@@ -105,10 +105,11 @@ def _lstm_text(lstm: dict[str, Any]) -> str:
 
 
 def _amount(trained: dict[str, Any]) -> str:
-    """Steps, tokens and passes of training, if known."""
-    text, n = count(trained.get("steps") or 0, "step"), trained.get("n_train_tokens")
-    if trained.get("tokens"):
-        text += f", {trained['tokens']:,} tokens"
+    """Tokens and passes of training, which include those of --init_from; or its steps."""
+    n = trained.get("n_train_tokens")
+    if not trained.get("tokens"):
+        return count(trained.get("steps") or 0, "step")
+    text = f"{trained['tokens']:,} tokens"
     if trained.get("passes"):
         text += f", {trained['passes']:.2f} passes{f' of {n:,}' if n else ''}"
     return text

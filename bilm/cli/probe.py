@@ -11,9 +11,10 @@ with learned weights, and on static vectors. The baselines are the most frequent
 for each word. In the control task each word has a random label; selectivity is the accuracy minus
 the control task's accuracy (Hewitt and Liang, 2019).
 
-For uses of words, each test use gets a sense by comparison with the training uses of the same word
-(--task tags fits softmaxes instead). --method prior weighs the frequency of a sense against the
-similarity of its mean vector, by a factor chosen by cross-validation on the training uses.
+For occurrences of words, each test occurrence gets a sense by comparison with the training
+occurrences of the same word (--task tags fits softmaxes instead). --method prior weighs the
+frequency of a sense against the similarity of its mean vector, by a factor chosen by
+cross-validation on the training occurrences.
 
   bilm probe --train train.conllu --test test.conllu --model elmo --column UPOS
   bilm probe --train train.conllu --test test.conllu --model elmo \\
@@ -79,9 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         senses,
         {
-            "--method use|mean|prior": "use: the nearest training use; mean: the nearest mean of a "
-            "sense, as in the paper; prior: log frequency of a sense + kappa * cosine with its "
-            "mean, where kappa is chosen by cross-validation (default: use)"
+            "--method use|mean|prior": "use: the nearest training occurrence; mean: the nearest "
+            "mean of a sense, as in the paper; prior: log frequency of a sense + kappa * cosine "
+            "with its mean, where kappa is chosen by cross-validation (default: use)"
         },
     )
     flags.add(
@@ -136,7 +137,10 @@ def run(args: argparse.Namespace) -> int:
             f"{args.test}: {n_seen:,} of {len(test):,} labelled tokens are in the same sentence in "
             f"{args.train}: on these, the probe measures memorisation."
         )
-    (_senses if task == _SENSES else _tags)(args, train, test, picture)
+    if task == _SENSES:
+        _senses(args, train, test)
+    else:
+        _tags(args, train, test, picture)
     return 0
 
 
@@ -296,10 +300,8 @@ def _print_tables(cells: Sequence[analysis.ProbeCell], n_sentences: int, n_seeds
             show([title, *table([head, *rows]), ""])
 
 
-def _senses(
-    args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample, picture: Outputs
-) -> None:
-    """Find senses by comparison with training uses."""
+def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
+    """Find senses by comparison with training occurrences."""
     from bilm.analysis import word_sense
     from bilm.analysis.probe_charts import save_picture, sense_chart
 

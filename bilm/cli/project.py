@@ -28,6 +28,8 @@ from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note
 
+_LARGE_PAGE = 10_000_000  # bytes; a larger page is slow in a browser
+
 _MOST_CLUSTERED = 3  # words; more are coloured by word
 
 
@@ -98,7 +100,7 @@ def _draw(
         )
     settings = flags.keywords(args, "title", "colour")
     size = analysis.write_picture(path, occurrences, projection, **settings)
-    if args.out.lower().endswith(".html") and size > analysis.LARGE_PAGE:
+    if args.out.lower().endswith(".html") and size > _LARGE_PAGE:
         note(
             f"{args.out} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences makes it "
             "smaller."

@@ -116,10 +116,12 @@ def _measure(
             dump_weights(save_dir, weights, with_softmax=True, vocab_file=args.vocab_file,
                          options_file=options)  # fmt: skip
             with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
-                lines = [line for line in read_log(save_dir) if "heldout_perplexity" in line]
-                measurements = comparable(
-                    [(line["tokens"], line["heldout_perplexity"]) for line in lines]
-                )
+                points = [
+                    (line["tokens"], line["heldout_perplexity"])
+                    for line in read_log(save_dir)
+                    if line.get("heldout_perplexity") is not None
+                ]
+                measurements = comparable(points)
         with open_model(source) as files, open_weights(files.weights) as weights_file:
             training_counts = weights_file.text(WORD_COUNTS)
         model = text_command.pretrained(args, source)

@@ -199,8 +199,21 @@ def _write(path: str, words: list[_WordClusters]) -> int:
 
 def _save_clusters(path: str, words: list[_WordClusters]) -> None:
     occurrences = analysis.Occurrences.load(path)
-    positions = list(map(tuple, occurrences.positions.tolist()))
-    clusters = dict(zip(positions, occurrences.clusters or [""] * len(occurrences), strict=True))
+    targets = set(occurrences.names)
+    # A position may belong to several targets, such as bank and bank+banks. A target that is not in
+    # the file has occurrences of others.
+    clusters: dict[tuple[str | None, int, int], str] = {}
     for word in words:
-        clusters |= zip(map(tuple, word.occurrences.positions.tolist()), word.names, strict=True)
-    replace(occurrences, clusters=[clusters[position] for position in positions]).save(path)
+        found = word.occurrences
+        for name, (sentence, index), cluster in zip(
+            found.names, found.positions.tolist(), word.names, strict=True
+        ):
+            clusters[name if name in targets else None, sentence, index] = cluster
+    new = []
+    for k, (name, (sentence, index)) in enumerate(
+        zip(occurrences.names, occurrences.positions.tolist(), strict=True)
+    ):
+        before = occurrences.clusters[k] if occurrences.clusters else ""
+        of_others = clusters.get((None, sentence, index), before)
+        new.append(clusters.get((name, sentence, index), of_others))
+    replace(occurrences, clusters=new).save(path)

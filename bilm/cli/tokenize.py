@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from bilm.cli import flags
 from bilm.cli.text_command import STANDARD
+from bilm.data.tokenizer import ANY_LANGUAGE
 from bilm.files.reading import CONLLU, FASTA, PLAIN, find_all_files, open_text
 from bilm.progress import ProgressDisplay
 from bilm.terminal import count
@@ -101,18 +102,15 @@ def _require_language(args: argparse.Namespace, name: str) -> NoReturn:
 
 
 def _run_standard(args: argparse.Namespace) -> int:
-    from bilm.data.tokenized_text import split_text
-    from bilm.data.tokenizer import Tokenizer
-    from bilm.files.reading import read_text
+    from bilm.data.tokenized_text import tokens_of_text
 
     if [*args.files, args.out] != [STANDARD, STANDARD]:
         flags.usage_error(args, "- stands for both IN and OUT, or for neither")
-    if args.language is None:
-        _require_language(args, "standard input")
     flags.require_effect(args, "files, because - is one stream", "jobs", "force")
-    tokenizer = Tokenizer(args.language, args.method)
-    text = read_text(sys.stdin.buffer, "standard input")
-    _, sentences = split_text(text, tokenizer, args.lines)
-    for sentence in sentences:
-        print(*sentence)
+    with open_text(sys.stdin.buffer, "standard input") as text:
+        if args.language is None and text.kind == PLAIN:
+            _require_language(args, "standard input")
+        settings = (args.language or ANY_LANGUAGE, args.method, args.lines)
+        for sentence in tokens_of_text(text, *settings):
+            print(*sentence)
     return 0

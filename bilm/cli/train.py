@@ -31,7 +31,7 @@ from typing import Any
 
 from bilm.cli import flags, run_folder, training_run
 from bilm.core.errors import InputError, differences
-from bilm.core.options import Options, preset
+from bilm.core.options import Options, preset, preset_like
 from bilm.files.file_choice import holds_checkpoint
 from bilm.files.reading import find_files
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
-    if args.options_file is not None or (args.init_from is not None and args.preset is None):
+    if args.options_file is not None:
         flags.require_effect(args, "a preset, whose options it sets", "recipe")
     flags.require_inputs(args)
     if os.path.isfile(args.save_dir):
@@ -73,8 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from bilm.training.planning import fast_precision
 
     settings = training_run.run_settings(args, None)
-    uses_recipe = args.options_file is None and args.init_from is None
-    if args.precision is None and uses_recipe and args.recipe == "default":
+    if args.precision is None and options.optimizer != "adagrad":
         settings["precision"] = fast_precision()
     checkpoint = None
     if holds_checkpoint(args.save_dir):
@@ -101,13 +100,17 @@ def _chosen_options(args: argparse.Namespace) -> Options:
             require_same_network(options, source)
             return options
         options = source.read_options()
-        if not source.is_checkpoint:
-            # Options for inference have no reset rate; the weights file records it.
-            with open_weights(source.weights) as weights:
-                training = weights.training() or {}
-            options = dataclasses.replace(options, reset_rate=training.get("reset_rate") or 0.0)
-        # The new run has its own vocabulary, corpus and length.
-        return dataclasses.replace(options, n_tokens_vocab=None, n_train_tokens=None, n_steps=None)
+        if source.is_checkpoint:
+            flags.require_effect(args, "a model without training options", "recipe")
+            # The new run has its own vocabulary, corpus and length.
+            return dataclasses.replace(
+                options, n_tokens_vocab=None, n_train_tokens=None, n_steps=None
+            )
+        # Weights are used with the states that they were trained with.
+        with open_weights(source.weights) as weights:
+            training = weights.training() or {}
+        options = preset_like(options, args.recipe)
+        return dataclasses.replace(options, reset_rate=training.get("reset_rate") or 0.0)
 
 
 def _find_same_run(

@@ -360,6 +360,19 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
     return options.training_dict()
 
 
+def preset_like(network: Options, recipe: str = "default") -> Options:
+    """Options to train a network by a recipe; what depends on the size is that of the smallest
+    preset with as many units, or of the largest preset."""
+    sizes = (name for name, size in _SIZES.items() if size.dim >= network.lstm.dim)
+    values = preset(next(sizes, PRESETS[-1]), recipe)
+    return dataclasses.replace(
+        Options.from_dict(values, training=True),
+        lstm=network.lstm,
+        char_cnn=network.char_cnn,
+        bidirectional=network.bidirectional,
+    )
+
+
 def _read_char_cnn(values: Any, source: str) -> CharCNNOptions:
     require(OBJECT, char_cnn=values)
     keys = dict(values)

@@ -281,14 +281,15 @@ class IteratorCorpus:
             if ids.ndim == 1 and len(ids) < 2:
                 continue
             fit = ids.ndim == 1 and ids.dtype.kind in "iu"
+            fit = fit and 0 <= ids.min() <= ids.max() < 2**31
             if width is not None:
                 fit &= characters.shape == (len(ids), width) and characters.dtype.kind in "iu"
                 fit = fit and 0 <= characters.min() <= characters.max() <= PAD_CHAR
             if not fit:
                 raise InputError(
-                    f"sentence {number} must be integers, ids (n,) and character ids (n, {width}) "
-                    f"from 0 to {PAD_CHAR}, got {ids.dtype} {ids.shape} and {characters.dtype} "
-                    f"{characters.shape}."
+                    f"sentence {number} must be integers, ids (n,) from 0 to 2^31 - 1 and "
+                    f"character ids (n, {width}) from 0 to {PAD_CHAR}, got {ids.dtype} {ids.shape} "
+                    f"and {characters.dtype} {characters.shape}."
                 )
             yield ids, None if width is None else characters
 

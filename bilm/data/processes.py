@@ -67,10 +67,7 @@ class _Pool(ProcessPoolExecutor):
 
 @contextlib.contextmanager
 def _ctrl_c_blocked() -> Iterator[None]:
-    """In this thread and in processes that start within, Ctrl-C waits; not on Windows."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
+    """In this thread, and in processes that start within the block, Ctrl-C waits."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -79,7 +76,6 @@ def _ctrl_c_blocked() -> Iterator[None]:
 
 
 def _end_with_the_caller() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     caller = multiprocessing.parent_process()
 
     def watch() -> None:

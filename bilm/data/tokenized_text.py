@@ -12,8 +12,8 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from bilm.core.errors import TEXT, InputError, integer, one_of, require, shown
 from bilm.data.prefetch import windows
@@ -43,7 +43,7 @@ LINES = ("sentence", "paragraph", "wrapped")
 # Text per process that makes another process worthwhile, and text sent to a process at once.
 _BYTES_PER_JOB, _BLOCK_CHARACTERS = 1 << 20, 1 << 18
 # Size of the sample in which the kind of lines is detected.
-_SAMPLE_LINES = 2000
+_SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 4_000_000
 # Most characters of a joined paragraph: data may lack blank lines.
 _LONGEST_PARAGRAPH = 1_000_000
 # Largest width of wrapped prose, and the least proportion of its lines that are as full as the next
@@ -184,6 +184,17 @@ def _tokenize_block(block: _Paragraphs) -> tuple[bytes, int, int]:
     return text.encode(), len(sentences), sum(map(len, sentences))
 
 
+def tokens_of_text(
+    text: Text, language: str = ANY_LANGUAGE, method: str | None = None, lines: str | None = None
+) -> Iterator[list[str]]:
+    """The sentences of an open text, read as needed; arguments as for `tokenize_files`."""
+    if text.kind == PLAIN:
+        _, sentences = split_text(text.sentences(), Tokenizer(language, method), lines)
+        yield from sentences
+    else:
+        yield from map(str.split, _sentences(text))
+
+
 def split_text(
     text: Iterable[str], tokenizer: Tokenizer, lines: str | None = None
 ) -> tuple[str, Iterator[list[str]]]:
@@ -201,7 +212,13 @@ def read_paragraphs(
     require(one_of((None, *LINES)), lines=lines)
     text = map(str.strip, text)
     if lines is None:
-        first = list(itertools.islice(text, _SAMPLE_LINES))
+        first: list[str] = []
+        size = 0
+        for line in itertools.islice(text, _SAMPLE_LINES):
+            first.append(line)
+            size += len(line)
+            if size > _SAMPLE_CHARACTERS:
+                break
         lines, text = detect_lines(first, tokenizer), itertools.chain(first, text)
     return lines, _join_wrapped(text) if lines == "wrapped" else filter(None, text)
 
@@ -274,21 +291,33 @@ def read_record(files: Iterable[PathLike]) -> str | None:
 
     A record without sizes (written by hand) applies to all texts of its folder.
     """
-    names = {_recorded_tokenizer(os.fspath(file)) for file in files}
+    read = functools.cache(_read_record)  # that of a folder has many texts
+    names = {_recorded_tokenizer(os.fspath(file), read) for file in files}
     return names.pop() if len(names) == 1 else None
 
 
-def _recorded_tokenizer(file: str) -> str | None:
+def _recorded_tokenizer(file: str, read: Callable[[str], _Record]) -> str | None:
     folder, name = os.path.split(file)
-    for record in (record_beside(file), os.path.join(folder, TOKENIZER_FILE)):
-        if os.path.isfile(record):
-            content = read_json_object(record)
-            tokenizer = content.get("tokenizer")
-            if not isinstance(tokenizer, str):
-                raise InputError(f"{record}: tokenizer must be text, got {shown(tokenizer)}.")
-            sizes = content.get("bytes")
-            if sizes is not None and not isinstance(sizes, dict):
-                raise InputError(f"{record}: bytes must be an object, got {shown(sizes)}.")
+    for path in (record_beside(file), os.path.join(folder, TOKENIZER_FILE)):
+        if os.path.isfile(path):
+            tokenizer, sizes = read(path)
             if sizes is None or sizes.get(name) == os.path.getsize(file):
                 return tokenizer
     return None
+
+
+class _Record(NamedTuple):
+    """A tokenizer's name, and the sizes of its texts in bytes."""
+
+    tokenizer: str
+    sizes: dict[str, Any] | None
+
+
+def _read_record(path: str) -> _Record:
+    content = read_json_object(path)
+    tokenizer, sizes = content.get("tokenizer"), content.get("bytes")
+    if not isinstance(tokenizer, str):
+        raise InputError(f"{path}: tokenizer must be text, got {shown(tokenizer)}.")
+    if sizes is not None and not isinstance(sizes, dict):
+        raise InputError(f"{path}: bytes must be an object, got {shown(sizes)}.")
+    return _Record(tokenizer, sizes)

@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bilm.core.errors import InputError, Rule, one_of, require, shown
 from bilm.extras import import_extra
@@ -295,16 +295,27 @@ def _without_clitics(token: str) -> list[str]:
 
 def _by_jieba(language: str) -> tuple[str, Split]:
     jieba = import_extra("jieba", "method 'jieba'")
-    jieba.setLogLevel("ERROR")  # it writes to standard error when it reads its dictionary
     pattern = _token_pattern(False, False)
 
     def split(run: str) -> list[str]:
+        if not jieba.dt.initialized:
+            _read_dictionary(jieba)
         tokens: list[str] = []
         for match in pattern.finditer(run):
             tokens += [match[0]] if match[1] is None else _with_marks(jieba.lcut(match[0]))
         return tokens
 
     return jieba.__version__, split
+
+
+def _read_dictionary(jieba: Any) -> None:
+    """Initialise jieba, which logs to standard error, in silence."""
+    level = jieba.default_logger.level
+    jieba.setLogLevel("ERROR")
+    try:
+        jieba.initialize()
+    finally:
+        jieba.setLogLevel(level)
 
 
 def _by_spacy(language: str) -> tuple[str, Split]:

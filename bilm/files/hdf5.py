@@ -209,13 +209,14 @@ class JournaledHDF5:
     Attributes:
         file: the open file.
         record: of the last commit; empty for a new file.
+        is_whole: no block of `changing` has ended with an error.
 
     Raises:
         InputError: the journal or the file is damaged.
     """
 
     def __init__(self, path: str, journal: str) -> None:
-        self._path, self._journal = path, journal
+        self._path, self._journal, self.is_whole = path, journal, True
         self.record: dict[str, Any] = {}
         is_new = not os.path.exists(journal)
         with damage_named(path), contextlib.ExitStack() as stack:
@@ -228,8 +229,20 @@ class JournaledHDF5:
             self.file = stack.enter_context(h5py.File(self._disk, "w" if is_new else "r+"))
             self._open = stack.pop_all()
 
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Changes that belong together: a block that ends early, as at Ctrl-C, leaves a file that
+        must not be committed."""
+        before, self.is_whole = self.is_whole, False
+        yield
+        self.is_whole = before
+
     def commit(self, record: dict[str, Any], *, close: bool = False) -> None:
         """Save the current file and `record`; with `close`, close the file first."""
+        with self.changing():
+            self._commit(record, close)
+
+    def _commit(self, record: dict[str, Any], close: bool) -> None:
         disk = self._disk
         try:
             if close:
@@ -255,7 +268,8 @@ class JournaledHDF5:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(*([OSError, RuntimeError] if self._disk.error else [])):
+        is_broken = self._disk.error or not self.is_whole
+        with contextlib.suppress(*([OSError, RuntimeError] if is_broken else [])):
             self._open.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import socket
@@ -12,11 +13,6 @@ from typing import TextIO
 
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_path
-
-try:
-    import fcntl
-except ImportError:  # Windows, where nothing is locked
-    fcntl = None  # type: ignore[assignment]
 
 TRAINING_LOCK = ".train.lock"
 
@@ -63,8 +59,8 @@ def _not_a_link(path: str, flags: int) -> int:
 
 
 def _lock(path: Path, doing: str, wait: bool) -> TextIO | None:
-    """The open file that holds the lock; None on a system without locks."""
-    while fcntl is not None:
+    """The open file that holds the lock; None on a file system without locks."""
+    while True:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(open(path, "a+", encoding="utf-8", opener=_not_a_link))
             try:
@@ -84,4 +80,3 @@ def _lock(path: Path, doing: str, wait: bool) -> TextIO | None:
                 if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                     stack.pop_all()
                     return file
-    return None

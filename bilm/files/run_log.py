@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,11 @@ class RunLog:
             Path(temporary).write_text(text, encoding="utf-8")
 
     def write(self, *, step: int, **facts: Any) -> None:
-        """Append a line, flushed to the file at once."""
+        """Append a line, flushed to the file at once. JSON has no infinity: it becomes null."""
+        facts = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in facts.items()
+        }
         try:
             with open(self.path, "a", encoding="utf-8") as log:
                 log.write(json.dumps({"step": step} | facts) + "\n")

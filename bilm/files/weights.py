@@ -309,7 +309,15 @@ def save_hdf5(
                 value, file[SOFTMAX_SCALES] = _as_int8(value)
             # Smaller types are chosen for small files, so they are compressed as well.
             compression = {} if number == "float32" else {"compression": "gzip", "shuffle": True}
-            file.create_dataset(name, data=value.astype(number, copy=False), **compression)
+            try:
+                with np.errstate(over="raise"):
+                    value = value.astype(number, copy=False)
+            except FloatingPointError as error:
+                largest = float(np.abs(value).max())
+                raise InputError(
+                    f"dtype: values of {number} are at most 65504, and {name} has {largest:g}."
+                ) from error
+            file.create_dataset(name, data=value, **compression)
         for name, value in (texts or {}).items():
             file.create_dataset(name, data=value)
         if words is not None:

@@ -2,7 +2,7 @@
 
 Sentences are read a window at a time and packed into the rows of a batch (see `packing`). While a
 window is computed, the vectors of the previous one are yielded, so that memory holds two windows.
-A sentence that is longer than a window is computed and yielded in chunks.
+`blocks` computes and yields a sentence of any length in chunks.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Perplexity(float):
     losses: np.ndarray  # float64 (n_directions,), summed over the predictions, in nats
     # Proportion of the words, of this worker's share; None if the data has no `vocab`.
     unknown: float | None = None
-    checksum: int = 0  # of the text, in the order in which it was scored
+    checksum: int = 0  # of the predicted words, in any order and batches
     sentences: SentenceScores | None = None  # if requested
     # Per direction, perplexity of sentences from the initial states divided by the perplexity from
     # the states of training, of this worker's share; None if not measured.

@@ -116,7 +116,8 @@ class Run:
         """The next batch; None at the end of the run."""
         self._interrupts.due()
         since_best, patience = self.state.heldout.since_best, self.patience
-        if self._is_stopped:
+        # Batches that were read before a run by time got its length are not used.
+        if self._is_stopped or self.state.is_over:
             return None
         if patience is not None and since_best >= patience:
             self.record.stopped_early = not self.state.is_over
@@ -178,10 +179,10 @@ class Run:
         self._is_stopped = self._asks_to_stop if is_alone else signals.stop > 0
 
     def _log_step(self, rate: float) -> None:
-        done, perplexity = self.state.done, self.state.train_perplexity
+        done = self.state.done
         if done % _LOG_EVERY == 0 or done == 1 or self.state.is_over:
             self._log(
-                train_perplexity=perplexity if math.isfinite(perplexity) else None,
+                train_perplexity=self.state.train_perplexity,
                 sampled=self.trainer.model.samples,
                 learning_rate=rate,
             )
@@ -210,7 +211,7 @@ class Run:
         values = share.losses.tolist(), share.n_predictions, share.checksum
         losses, counts, checksums = zip(*self.trainer.replicas.all_gather(values), strict=True)
         perplexity = Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
-        perplexity.checksum = sum(checksums)
+        perplexity.checksum = sum(checksums) % 2**32
         perplexity.unknown, perplexity.start_ratio = share.unknown, share.start_ratio
         heldout = state.heldout.after(perplexity, step)
         self.state = dataclasses.replace(state, heldout=heldout)

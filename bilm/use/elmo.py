@@ -328,7 +328,7 @@ class ELMo:
     ) -> Iterator[Any]:
         """The vectors of a stream of sentences, in bounded memory; see `encode`.
 
-        Up to 33,000 tokens are read ahead. Long sentences are computed in chunks.
+        Up to 66,000 tokens are read ahead. Long sentences are computed in chunks.
 
         Args:
             with_ids: take pairs (id, sentence) and yield pairs (id, vectors).

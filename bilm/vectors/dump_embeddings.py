@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import h5py
 import numpy as np
 
 from bilm.core.errors import InputError
@@ -99,5 +100,9 @@ def dump_bilm_embeddings(
     )
     sentences = (line.split() for line in read_text(dataset_file))
     with outputs.temporaries() as (temporary,), writing_hdf5(temporary) as file:
-        for number, layers in enumerate(elmo.corpus.layers(sentences)):
-            file.create_dataset(str(number), data=layers)
+
+        def on_disk(shape: tuple[int, ...]) -> h5py.Dataset:
+            return file.create_dataset(None, shape, np.float32)
+
+        for number, layers in enumerate(elmo.encode_iter(sentences, "all", new_array=on_disk)):
+            file[str(number)] = layers

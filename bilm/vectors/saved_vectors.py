@@ -62,32 +62,37 @@ class SavedVectors:
     def add(self, sentence: Sentence, vectors: Any) -> None:
         """Append a sentence; `vectors` is an array in memory, or the one from `new_array`."""
         name = sentence.name if self._becomes_result else f"vectors/{sentence.number}"
-        if isinstance(vectors, OnDisk):
-            dataset = self._file[name] = vectors.dataset
-        else:
-            dataset = self._file.create_dataset(name, data=as_dtype(vectors, self._dtype))
-        if self._with_ids:
-            dataset.attrs["original_id"] = sentence.name
-        self._unsaved.append(sentence)
-        self.n_sentences += 1
-        self.checksum = checksum(self.checksum, sentence)
-        self._unsaved_bytes += dataset.nbytes
+        if not isinstance(vectors, OnDisk):
+            vectors = as_dtype(vectors, self._dtype)
+        with self._journaled.changing():
+            if isinstance(vectors, OnDisk):
+                dataset = self._file[name] = vectors.dataset
+            else:
+                dataset = self._file.create_dataset(name, data=vectors)
+            if self._with_ids:
+                dataset.attrs["original_id"] = sentence.name
+            self._unsaved.append(sentence)
+            self.n_sentences += 1
+            self.checksum = checksum(self.checksum, sentence)
+            self._unsaved_bytes += dataset.nbytes
         is_late = time.monotonic() - self._since > _SAVE_SECONDS
         if self._unsaved_bytes >= _SAVE_BYTES or is_late:
             self.save()
 
     def save(self) -> None:
         """Save the sentences added so far."""
-        if self._unsaved:
+        if not self._unsaved:
+            return
+        with self._journaled.changing():
             if not self._becomes_result:
                 content = np.frombuffer(json.dumps(self._unsaved).encode(), np.uint8)
                 self._file[f"sentences/{self.n_sentences - len(self._unsaved):012}"] = content
-            self._commit()
+            self._journaled.commit(self._record)
+            self._unsaved, self._since, self._unsaved_bytes = [], time.monotonic(), 0
 
-    def _commit(self, close: bool = False) -> None:
-        record = {"n_sentences": self.n_sentences, "checksum": self.checksum}
-        self._journaled.commit(record, close=close)
-        self._unsaved, self._since, self._unsaved_bytes = [], time.monotonic(), 0
+    @property
+    def _record(self) -> dict[str, int]:
+        return {"n_sentences": self.n_sentences, "checksum": self.checksum}
 
     def __iter__(self) -> Iterator[EmbeddedSentence]:
         """The saved sentences with their vectors, in order."""
@@ -106,7 +111,7 @@ class SavedVectors:
             content = json.dumps(index)
             self._file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = content
         self._file.attrs[FACTS] = facts
-        self._commit(close=True)
+        self._journaled.commit(self._record, close=True)
         try:
             os.link(self._path, out)
         except OSError:  # another file system, or no links
@@ -117,7 +122,7 @@ class SavedVectors:
 
     def __exit__(self, *_: Any) -> None:
         with self._journaled, contextlib.suppress(OSError):
-            if self._file:  # still open
+            if self._file and self._journaled.is_whole:  # open, and no sentence is half added
                 self.save()
 
 
