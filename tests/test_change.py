@@ -256,6 +256,12 @@ def test_gold_files(tmp_path):
 # The page
 
 
+def test_gold_with_two_scores_of_a_word(tmp_path):
+    (tmp_path / "gold.txt").write_text("bank\t0.5\ncell\t1\nbank\t0.9\n", "utf-8")
+    with pytest.raises(InputError, match=r"gold.txt, line 3: 'bank' must have one score"):
+        read_gold(tmp_path / "gold.txt")
+
+
 def test_the_page_of_changed_words(tmp_path):
     words = {"w<x": senses(30, 4), "same": senses(20, 20), "rare": senses(1, 0)}
     old = occurrences(words)

@@ -229,6 +229,15 @@ def test_usage(place, capsys):
     assert "name a model" in usage_error(["score", "text.txt"], capsys)
 
 
+def test_a_list_may_be_given_in_parts(place, capsys):
+    line = '{"sentence_good": "the cat sees", "sentence_bad": "cat the sees"}\n'
+    for name in "ab":
+        Path(f"{name}.jsonl").write_text(line, encoding="utf-8")
+    arguments = ["score", "--pairs", "a.jsonl", "--pairs", "b.jsonl", "--model", "model"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["all", "2"]
+
+
 def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):
     shutil.copytree("model", "copy")
     Path("model").unlink()  # a link to the shared model

@@ -146,6 +146,9 @@ def test_values_at_the_start():
     np.testing.assert_allclose(mix(layers), np.einsum("k,bktd->btd", factors, layers), 1e-4, 1e-5)
     copy = ScalarMix.from_config(mix.get_config())
     assert copy.n_layers == 3
+    # As a checkpoint of bilm-tf and AllenNLP's parameters have them.
+    same = ScalarMix(weights=[np.array([w]) for w in W], gamma=tf.constant([gamma]))
+    np.testing.assert_allclose(same.layer_weights(3), factors, 1e-6)
     for wrong in ([1.0, float("nan")], "a", [], [[1.0]]):
         with pytest.raises(InputError, match="weights must be"):
             ScalarMix(weights=wrong)

@@ -111,6 +111,8 @@ def test_binary_files_are_read(tmp_path):
         ("a 1 2\nb 1\n", "line 2: must be a word and 2 numbers"),
         ("3 2\na 1 2\n", "must have 3 words, as in its first line, got 1."),
         ("", "must have a vector for at least one word"),
+        ("-1 2\na 1 2\n", "line 1: must be the numbers of words and of dimensions, or a word and"),
+        ("1 2\na 1 2\n".encode("utf-16"), "must be UTF-8 text, got UTF-16"),
     ],
 )
 def test_wrong_files_are_refused(tmp_path, content, message):
@@ -141,6 +143,10 @@ def test_nearest():
     assert vectors.nearest("a", 1)[0][0] == pytest.approx(0.5**0.5)
     with pytest.raises(InputError, match="'x' has no static vector"):
         vectors.nearest("x")
+    with_zero = StaticVectors([*WORDS, "zero"], np.vstack([VECTORS, 0 * VECTORS[:1]]))
+    assert with_zero.nearest("a", 9) == vectors.nearest("a", 9)
+    with pytest.raises(InputError, match="static vector of 'zero' is zero"):
+        with_zero.nearest("zero")
 
 
 def test_analogy():

@@ -23,7 +23,9 @@ class ELMoComponent:
     def __call__(self, doc: Doc) -> Doc:
         sentences = list(doc.sents) if doc.has_annotation("SENT_START") else [doc]
         words = [[token for token in sentence if not token.is_space] for sentence in sentences]
-        vectors = self.elmo.encode([[token.text for token in s] for s in words], self.layers)
+        # Merged entities have spaces: New York is read as New_York.
+        texts = [["_".join(token.text.split()) for token in sentence] for sentence in words]
+        vectors = self.elmo.encode(texts, self.layers)
         doc.tensor = np.zeros((len(doc), self.elmo.dim), np.float32)  # zeros for white space
         for sentence, rows in zip(words, vectors, strict=True):
             doc.tensor[[token.i for token in sentence]] = rows

@@ -323,7 +323,9 @@ def read_gold(path: PathLike) -> dict[str, float]:
         if not np.isfinite(value):
             rule = f"a word, a tab and a finite number, got {line[:80]!r}"
             raise InputError(f"{path}, line {number}: must be {rule}.")
-        gold[word.strip()] = value
+        if (word := word.strip()) in gold:
+            raise InputError(f"{path}, line {number}: {word!r} must have one score, got a second.")
+        gold[word] = value
     return gold
 
 

@@ -6,6 +6,7 @@ dimensions, then one word and its numbers per line. GloVe's files lack the first
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import re
 from collections import Counter
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _BINARY = (".bin", ".bin.gz")
+_MOST = 10_000  # dimensions, words on either side, threads
 _HEAD = re.compile(r"[0-9]{1,9} [0-9]{1,9}")
 
 
@@ -88,15 +90,18 @@ class StaticVectors:
         for word in (*positive, *negative):
             if word not in self:
                 raise InputError(f"{word!r} has no static vector.")
-        indices = ([*map(self.index, words)] for words in (positive, negative))
-        pairs = self.keyed_vectors.most_similar(*indices, topn=n)
+            if not np.any(self.vector(word)):
+                raise InputError(f"The static vector of {word!r} is zero, which has no direction.")
+        keys = ([self.words[self.index(word) or 0] for word in w] for w in (positive, negative))
+        pairs = self.keyed_vectors.most_similar(*keys, topn=n)
         return [(float(cosine), word) for word, cosine in pairs]
 
     @cached_property
     def keyed_vectors(self) -> Any:
-        """The vectors as gensim's `KeyedVectors`."""
+        """The vectors but for zeros as gensim's `KeyedVectors`."""
         keyed = import_extra("gensim.models", "Searching static vectors").KeyedVectors(self.dim)
-        keyed.add_vectors(list(self.words), self.vectors)
+        rows = np.flatnonzero(self.vectors.any(axis=1)).tolist()
+        keyed.add_vectors([self.words[row] for row in rows], self.vectors[rows])
         return keyed
 
     def save(self, path: PathLike) -> None:
@@ -142,8 +147,8 @@ class StaticVectors:
         if n_cut:
             warn_once(f"{path}: {n_cut:,} words are not UTF-8 and skipped.")
         if not rows:
-            which = "" if keep is None else " of the given words; is it another language"
-            raise InputError(f"{path}: must have a vector for at least one word{which}.")
+            which = "word." if keep is None else "of the given words; is it of another language?"
+            raise InputError(f"{path}: must have a vector for at least one {which}")
         return cls(list(rows), np.stack(list(rows.values())))
 
     @cached_property
@@ -171,7 +176,11 @@ def _is_utf8(word: str) -> bool:
 def _lines(path: str) -> Iterator[str]:
     """The lines of a text, which may not be UTF-8: gensim truncates long words between bytes."""
     with open(path, "rb") as stream, compressed_damage_named(path):
-        for line in decompressed(stream):
+        for number, line in enumerate(decompressed(stream)):
+            if number == 0:
+                line = line.removeprefix(codecs.BOM_UTF8)
+                if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    raise InputError(f"{path}: must be UTF-8 text, got UTF-16.")
             yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
 
 
@@ -185,6 +194,11 @@ def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarr
             continue
         if n_read == max_words:
             return
+        if not dim and len(fields) < 3:
+            raise InputError(
+                f"{path}, line {number}: must be the numbers of words and of dimensions, or a word "
+                f"and its numbers, got {line[:80]!r}."
+            )
         dim = dim or len(fields) - 1
         word, vector = " ".join(fields[:-dim]), np.array([np.nan])
         with contextlib.suppress(ValueError), np.errstate(over="ignore"):
@@ -221,7 +235,8 @@ def train_word2vec(
     Raises:
         InputError: an argument is out of range, or no word is frequent enough.
     """
-    require(integer(), dim=dim, window=window, epochs=epochs, threads=threads, min_count=min_count)
+    require(integer(), epochs=epochs, min_count=min_count)
+    require(integer(1, _MOST), dim=dim, window=window, threads=threads)
     require_at_least(0, 2**32 - 2, seed=seed)  # seed + 1 must fit in 32 bits
     model = import_extra("gensim.models", "word2vec").Word2Vec(
         vector_size=dim,

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +36,15 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
         argv: arguments after the program's name (default: `sys.argv[1:]`).
         subcommand: run this subcommand, with `argv` as its arguments, as the scripts in bin/ do.
     """
+    if argv is None:  # a process of our own
+        signal.signal(signal.SIGTERM, _end_orderly)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we run
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        note("bilm: error: standard output is closed.")
+        return 1
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Results are UTF-8 in every locale; file names in other encodings are printed unchanged.
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
@@ -98,6 +109,11 @@ def _run(args: argparse.Namespace, program: str) -> int:
         more = f" {interrupt}" if interrupt.args else ""
         note(f"\n{program}: interrupted.{more}")
         return 130
+
+
+def _end_orderly(number: int, _: object) -> None:
+    """At SIGTERM, leave no temporary files."""
+    raise SystemExit(128 + number)
 
 
 def _one_line(error: Exception) -> str:

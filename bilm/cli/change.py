@@ -85,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     if args.max_occurrences < args.min_occurrences:
         flags.usage_error(args, "--max_occurrences must be at least --min_occurrences")
+    if args.page is not None and not args.page.lower().endswith(".html"):
+        flags.usage_error(args, f"--page must end in .html, got {args.page}")
     if args.page is None:
         flags.require_effect(args, "--page", "page_words", "substitutes_from")
     folders = [] if args.save_uses is None else [args.save_uses]
@@ -182,6 +184,8 @@ def _samples(
         try:
             samples.append(analysis.sample_targets(sentences, targets, **settings))
         except InputError as error:
+            if str(error).startswith(tuple(find_all_files([pattern]))):
+                raise
             raise InputError(f"{pattern}: {error}") from None
     return samples
 

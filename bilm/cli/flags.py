@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bilm.core.errors import MOST_SEED, InputError, shown
+from bilm.core.errors import InputError, shown
 from bilm.core.options import PRESETS, RECIPES
 from bilm.files.file_choice import HDF5
 from bilm.files.reading import (
@@ -139,20 +139,27 @@ def layer_value(*names: str) -> Callable[[str], int | str]:
     )
 
 
-def whole_number(minimum: int) -> Callable[[str], int]:
-    """A type for flags: integers from `minimum` to 2^63 - 1."""
+def whole_number(minimum: int, bits: int = 31) -> Callable[[str], int]:
+    """A type for flags: integers from `minimum` to 2^bits - 1."""
     checked = value(int, f"must be an integer >= {minimum}", lambda n: n >= minimum)
-    return value(checked, "must be an integer below 2^63", lambda n: n <= MOST_SEED)
+    return value(checked, f"must be an integer below 2^{bits}", lambda n: n < 2**bits)
+
+
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 _positive = value(float, "must be a number > 0", lambda x: 0 < x < math.inf)
 _TYPES = {
     "N": whole_number(1),
     "ROWS": whole_number(1),
+    "TOKENS": whole_number(1, 63),
     "X": _positive,
-    "MB": _positive,
+    "MB": value(float, "must be a number > 0 and up to 1e9", lambda x: 0 < x <= 1e9),
     "P": value(float, "must be a number from 0 to 1", lambda p: 0 <= p <= 1),
     # The value remains text; it is parsed only to report mistakes early.
+    # File names may be of any bytes, but not words and sentences.
+    **dict.fromkeys(("WORD", "QUERY", "SENTENCE"), value(str, "must be UTF-8", _is_utf8)),
     "DURATION": value(lambda text: parse_duration(text) and text, DURATION_RULE),
     "INTERVAL": value(lambda text: Interval.parse(text) and text, INTERVAL_RULE),
 }
@@ -162,10 +169,10 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
     """Add flags and arguments to a parser or an argument group.
 
     Args:
-        flags: {"--name VALUE": help}. Without VALUE the flag is a switch. VALUE is N or ROWS for an
-            integer >= 1, "N>=0" for one >= 0, X or MB for a number > 0, P for a number from 0 to 1,
-            DURATION or INTERVAL for a time (`bilm.intervals`), "a|b" for a choice of words, and
-            otherwise text; "FILE ..." takes several.
+        flags: {"--name VALUE": help}. Without VALUE the flag is a switch. VALUE is N, ROWS or
+            TOKENS for an integer >= 1, "N>=0" for one >= 0, X or MB for a number > 0, P for a
+            number from 0 to 1, DURATION or INTERVAL for a time (`bilm.intervals`), "a|b" for a
+            choice of words, and otherwise text; "FILE ..." takes several.
         settings: passed to `argparse.ArgumentParser.add_argument` for each flag: `default`,
             `required`, `nargs`, or a `type` that overrides the type of VALUE.
     """
@@ -179,8 +186,8 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
             metavar, _, minimum = form.removesuffix(" ...").partition(">=")
             kind = whole_number(int(minimum)) if minimum else _TYPES.get(metavar)
             keywords = {"metavar": metavar, "type": kind}
-            if form.endswith(" ..."):
-                keywords["nargs"] = "+"
+            if form.endswith(" ..."):  # a flag that is repeated adds to its list
+                keywords |= {"nargs": "+", "action": "extend"}
         parser.add_argument(name, help=text, **keywords | settings)
 
 
@@ -200,7 +207,7 @@ _FILES = {"input", "vocab_file", "init_vocab", "options_file", "weight_file",
           "embedding_weight_file", "softmax_file", "warm_up"}  # fmt: skip
 
 
-def _texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+def texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Yield (flag, text) for each text value of the arguments."""
     for flag, value in vars(args).items():
         for text in value if isinstance(value, list) else [value]:
@@ -212,7 +219,7 @@ def require_inputs(args: argparse.Namespace) -> None:
     """Check that the inputs of a command exist, before the slow import of TensorFlow."""
     from bilm.files.named_models import is_remote, require_known
 
-    for flag, name in _texts(args):
+    for flag, name in texts(args):
         if is_remote(name) and flag == "input":
             continue  # in an object store; Ray finds it
         if flag in _GLOBS or (flag == "input" and getattr(args, "engine", None)):
@@ -244,11 +251,16 @@ def outputs(
         paths: output files by flag; all other flags name inputs.
     """
     files = [[path] if isinstance(path, str) else path or () for path in paths.values()]
+    files, folders = list(map(list, files)), list(folders)
+    if "-" in itertools.chain(folders, *files):
+        usage_error(args, "an output must be a file or folder, got -")
+    if not (folders or updated or any(files)):
+        require_effect(args, "a file to write", "force")
     return Outputs(
         itertools.chain(*files),
         inputs={
             flag: _input_files(text)
-            for flag, text in _texts(args)
+            for flag, text in texts(args)
             if flag not in paths and flag not in updated
         },
         overwrite=getattr(args, "force", False),
@@ -327,7 +339,8 @@ _RUN = {
     "--learning_rate X": "learning rate of Adagrad: of all weights, or of the rows of words",
     "--adam_learning_rate X": "learning rate of Muon and Adam, which train the other weights by "
     "the default recipe",
-    "--n_train_tokens N": "words and sentence ends of one epoch (default: the corpus is counted)",
+    "--n_train_tokens TOKENS": "words and sentence ends of one epoch (default: the corpus is "
+    "counted)",
     "--reset_rate P": "probability that a sentence starts from zero LSTM states, as every "
     "sentence does in use; 0 trains like the original program",
     "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
@@ -395,6 +408,7 @@ def require_partners(args: argparse.Namespace) -> None:
 
 # Pretrained models
 
+MODEL = ("model", "options_file", "weight_file", "vocab_file", "precision")
 _NAMES = "english, original and others (see `bilm models`), https://.../model.zip, hf://OWNER/NAME"
 _PAIR = {
     "--options_file FILE": "options.json, or its address, instead of the model",

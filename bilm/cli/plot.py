@@ -81,7 +81,7 @@ def _draw_run(
     colour = "C1" if alone else f"C{number}"
 
     def points(key: str) -> tuple[list[int], list[float]]:
-        entries = [line for line in lines if line.get(key) is not None]
+        entries = [line for line in lines if _is_perplexity(line.get(key))]
         return [line["tokens"] for line in entries], [line[key] for line in entries]
 
     tokens, perplexities = points("train_perplexity")
@@ -94,7 +94,7 @@ def _draw_run(
             label += ", smoothed"
         smooth = _smooth(perplexities, half)
         axes.plot(tokens, smooth, color=f"C{number}", alpha=0.7, linewidth=1, label=label)
-    evaluations = [line for line in lines if line.get("heldout_perplexity") is not None]
+    evaluations = [line for line in lines if _is_perplexity(line.get("heldout_perplexity"))]
     if not evaluations:
         return
     axes.plot(
@@ -108,6 +108,10 @@ def _draw_run(
     y = best["heldout_perplexity"]
     label = f"{prefix}best: {y:,.1f} at step {best['step']:,}"
     axes.plot([best["tokens"]], [y], "*", color=colour, markersize=14, label=label)
+
+
+def _is_perplexity(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 < value < math.inf
 
 
 def _smooth(values: list[float], half: int) -> list[float]:

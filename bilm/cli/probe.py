@@ -70,10 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tags, senses = parser.add_argument_group("tags"), parser.add_argument_group("senses")
     sizes = {"--sizes N,N,...": "numbers of training sentences, or `all` (default: all)"}
     flags.add(tags, sizes, type=_sizes)
+    seeds = {"--seeds N": "repetitions with different sentences and control tasks (default: 3)"}
+    flags.add(tags, seeds, type=flags.whole_number(1, bits=10))
     flags.add(
         tags,
         {
-            "--seeds N": "repetitions with different sentences and control tasks (default: 3)",
             "--no_control": "skip the control task: half the time",
         },
     )
@@ -171,6 +172,8 @@ def _encode(
 ) -> list[analysis.Occurrences]:
     files: list[str | None] = [None, None]
     if args.vectors is not None:
+        if os.path.lexists(args.vectors) and not os.path.isdir(args.vectors):
+            raise InputError(f"--vectors: {args.vectors} must be a folder or not exist.")
         os.makedirs(args.vectors, exist_ok=True)
         files = [os.path.join(args.vectors, f"{name}.npz") for name in ("train", "test")]
     for text, path in zip(texts, (args.train, args.test), strict=True):

@@ -67,6 +67,9 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "--labels replaces --text and WORD")
     if not args.words and args.labels is None and (args.text is not None or not args.occurrences):
         flags.usage_error(args, "name at least one WORD")
+    if args.text is None and args.labels is None:
+        needs = "--text or --labels, whose vectors it computes"
+        flags.require_effect(args, needs, *flags.MODEL, "warm_up", "embedding_weight_file")
     is_page = analysis.picture_ending(args.out) == ".html"
     outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):

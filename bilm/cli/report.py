@@ -126,6 +126,7 @@ def _measure(
             training_counts = weights_file.text(WORD_COUNTS)
         model = text_command.pretrained(args, source)
         elmo = model._replace(softmax_file=None).load()
+        text_command.warn_of_tokenizer(args, elmo.options.tokenizer)
         return analysis.make_report(
             elmo,
             sentences,

@@ -15,16 +15,16 @@ GloVe, fastText and word2vec files (.bin too) can also be searched.
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterable, Iterator
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
-from bilm.files.reading import find_all_files
+from bilm.files.reading import find_all_files, read_text
 from bilm.progress import ProgressDisplay
 from bilm.terminal import printable
 
-_MODEL = ("model", "options_file", "weight_file", "vocab_file", "embedding_weight_file", "warm_up",
-          "precision")  # fmt: skip
+_MODEL = (*flags.MODEL, "embedding_weight_file", "warm_up")
 _WORD2VEC = ("dim", "window", "epochs", "threads", "seed")
 
 
@@ -89,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
         flags.require_effect(args, "--method word2vec", *_WORD2VEC)
         flags.model_source(args)
     flags.require_inputs(args)
+    if args.out.lower().endswith((".bin", ".gz", ".xz", ".npz")):
+        flags.usage_error(args, f"--out is written as text, such as vectors.txt, got {args.out}")
     outputs = flags.outputs(args, out=args.out)
     find_all_files(args.text)
     with ProgressDisplay() as display:
@@ -100,11 +102,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
-    steps = iter(["counting", *(f"epoch {k} of {args.epochs}" for k in range(1, args.epochs + 1))])
+    from bilm.data.untokenized import warn_if_untokenized
+
+    epochs = (f"epoch {k} of {args.epochs}" for k in range(1, args.epochs + 1))
+    steps = itertools.chain(["counting"], epochs)
 
     def read() -> Iterator[list[str]]:
         return word_command.read_tokens(args.text, display, next(steps))
 
+    first = find_all_files(args.text)[0]
+    warn_if_untokenized(map(str.split, read_text(first)), first)
     names = ("dim", "window", "min_count", "epochs", "seed", "threads")
     return analysis.train_word2vec(read, **flags.keywords(args, *names))
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_command
 from bilm.cli.text_command import STANDARD
+from bilm.files.reading import read_text
 
 if TYPE_CHECKING:
     from bilm.use.predictor import Substitutes
@@ -68,6 +69,11 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         with_ids=True,
     )
+    if args.input not in (None, STANDARD):
+        from bilm.data.untokenized import warn_if_untokenized
+
+        warn_if_untokenized(map(str.split, read_text(args.input)), args.input)
+        text_command.warn_of_unseen(args, map(str.split, read_text(args.input)), args.input)
     results = ((number, (line.split(), places)) for (number, line), places in predictions)
     text_command.write_results(args, results, _FIELDS, _rows, "predicting", _objects, _lines)
     return 0

@@ -14,7 +14,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from bilm.cli import flags, run_folder
+from bilm.cli import flags, run_folder, text_command
 from bilm.progress import ProgressDisplay
 from bilm.terminal import import_tensorflow, note
 
@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     args.save_dir = run_folder.model_folder(args)
     options, _, checkpoint = run_folder.read_run(args.save_dir)
     options = dataclasses.replace(options, sample_softmax=False)
+    text_command.warn_of_tokenizer(args, options.tokenizer)
     vocabulary, options = run_folder.load_vocabulary(args, options, args.save_dir)
     corpus = run_folder.open_corpus(options, args.test_prefix, vocabulary, test=True)
     with ProgressDisplay() as display:

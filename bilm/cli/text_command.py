@@ -49,6 +49,18 @@ def sentences(
         raise InputError(f"{name}: must have a sentence, got empty lines only.")
 
 
+_TEXTS = ("text", "input", "old", "new", "test_prefix", "heldout_prefix")
+
+
+def warn_of_tokenizer(args: argparse.Namespace, tokenizer: str | None) -> None:
+    """Warn if texts were not split by the tokenizer of the model's training text."""
+    from bilm.data.untokenized import warn_if_other_tokenizer
+
+    for flag, text in flags.texts(args):
+        if flag in _TEXTS and text != STANDARD:
+            warn_if_other_tokenizer(text, tokenizer)
+
+
 def add_elmo(parser: argparse.ArgumentParser) -> None:
     """The flags that name a model for vectors."""
     group = parser.add_argument_group("model")
@@ -64,6 +76,7 @@ def add_elmo(parser: argparse.ArgumentParser) -> None:
 def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> ELMo:
     """Load the model; fail if it lacks --layer. `source` overrides --model."""
     elmo = pretrained(args, source).load()
+    warn_of_tokenizer(args, elmo.options.tokenizer)
     layer = getattr(args, "layer", None)
     if isinstance(layer, int):
         from bilm.inference.layers import layer_number
@@ -138,7 +151,9 @@ def load_predictor(args: argparse.Namespace) -> Predictor:
     model = pretrained(args, source)
     from bilm.use.predictor import Predictor
 
-    return Predictor.from_pretrained(model)
+    predictor = Predictor.from_pretrained(model)
+    warn_of_tokenizer(args, predictor.options.tokenizer)
+    return predictor
 
 
 def write_results(

@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from bilm.cli import flags
 from bilm.cli.text_command import STANDARD
+from bilm.core.errors import InputError
 from bilm.data.tokenizer import ANY_LANGUAGE
 from bilm.files.reading import CONLLU, FASTA, PLAIN, find_all_files, open_text
 from bilm.progress import ProgressDisplay
@@ -110,7 +111,11 @@ def _run_standard(args: argparse.Namespace) -> int:
     with open_text(sys.stdin.buffer, "standard input") as text:
         if args.language is None and text.kind == PLAIN:
             _require_language(args, "standard input")
-        settings = (args.language or ANY_LANGUAGE, args.method, args.lines)
+        language = ANY_LANGUAGE if args.language is None else args.language
+        settings, is_empty = (language, args.method, args.lines), True
         for sentence in tokens_of_text(text, *settings):
             print(*sentence)
+            is_empty = False
+        if is_empty:
+            raise InputError("standard input: no text.")
     return 0

@@ -59,12 +59,15 @@ def run(args: argparse.Namespace) -> int:
     if os.path.isfile(args.save_dir):
         raise InputError(f"{args.save_dir!r} must be a folder, got a file.")
     from bilm.data.tokenized_text import read_record
+    from bilm.data.untokenized import warn_if_other_tokenizer
 
     # Options and vocabulary are checked before TensorFlow is imported, unless it reads them.
     if args.init_from is not None:
         training_run.join_workers(args.n_gpus)
     options = training_run.override(_chosen_options(args), args)
     tokenizer = read_record(find_files(args.train_prefix)) or options.tokenizer
+    if args.init_from is not None:
+        warn_if_other_tokenizer(args.train_prefix, options.tokenizer)
     options = dataclasses.replace(options, tokenizer=tokenizer)
     source = args.options_file or args.init_from or "the preset"
     vocabulary, options = run_folder.load_vocabulary(args, options, source)

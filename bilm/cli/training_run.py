@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli import flags
+from bilm.cli import flags, text_command
 from bilm.cli.run_folder import open_corpus
 from bilm.core.options import MOST_CHARACTERS, Options
 from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines, read_text
@@ -88,6 +88,7 @@ def run_training(
     if worker.is_chief:
         file = find_files(args.train_prefix)[0]
         warn_if_untokenized(map(str.split, read_text(file)), file)
+        _check_heldout(args, options.tokenizer)
     if args.heldout_prefix is not None:
         in_order = {"test": True, "worker": worker.share}
         heldout = open_corpus(options, args.heldout_prefix, vocabulary, **in_order)
@@ -122,6 +123,17 @@ def run_training(
         _keep_vocabulary(vocabulary, args.save_dir)
     _report(record, args.save_dir, options.sample_softmax)
     return 0
+
+
+def _check_heldout(args: argparse.Namespace, tokenizer: str | None) -> None:
+    """Warn if the held-out text is not held out, or was split by another tokenizer."""
+    text_command.warn_of_tokenizer(args, tokenizer)
+    training, heldout = (
+        set(map(os.path.realpath, find_files(pattern))) if pattern is not None else set()
+        for pattern in (args.train_prefix, args.heldout_prefix)
+    )
+    if both := training & heldout:
+        note(f"Warning: {count(len(both), 'file')} of --heldout_prefix is also training text.")
 
 
 def _note_words(

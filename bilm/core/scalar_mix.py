@@ -131,6 +131,7 @@ class ScalarMix(keras.layers.Layer):
         values = None if weights is None else _finite_weights(weights, n_layers)
         n_layers = n_layers if values is None else len(values)
         require(integer(1, _MOST_LAYERS), n_layers=n_layers)
+        gamma = _number(gamma)
         require(real(), gamma=gamma)
         if use_top_only and values is not None:
             raise InputError("weights must be None with use_top_only, which mixes one layer.")
@@ -230,10 +231,19 @@ class ScalarMix(keras.layers.Layer):
         return super().get_config() | {name: getattr(self, name) for name in names}
 
 
+def _number(value: Any) -> Any:
+    """The number in an array or tensor of one number, such as a parameter of PyTorch; other values
+    as they are."""
+    if isinstance(value, list | tuple):
+        return value
+    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    return float(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else value
+
+
 def _finite_weights(weights: Any, n_layers: int | None) -> np.ndarray:
     values = np.empty(0)
     with contextlib.suppress(TypeError, ValueError):
-        values = np.asarray(weights, np.float32)
+        values = np.asarray([_number(weight) for weight in weights], np.float32)
     is_list = values.ndim == 1 and len(values) and np.isfinite(values).all()
     if not is_list or n_layers not in (None, len(values)):
         raise InputError(

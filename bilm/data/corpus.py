@@ -354,4 +354,5 @@ class IteratorState(NamedTuple):
         changes = ["the corpus has other files or sizes"] if is_other else []
         changes += differences(saved, current, "there", "now")
         if changes:
-            raise InputError(f"cannot resume reading the corpus: {'; '.join(changes)}.")
+            hint = " `bilm train --init_from` trains on another text." if is_other else ""
+            raise InputError(f"cannot resume reading the corpus: {'; '.join(changes)}.{hint}")

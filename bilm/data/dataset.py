@@ -24,7 +24,7 @@ from bilm.core.errors import InputError, integer, require, shown
 from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
 from bilm.data.corpus import Corpus, IndexedText, IteratorCorpus, IteratorState, SentenceIds
 from bilm.data.encoding import EOS
-from bilm.data.vocabulary import Vocabulary
+from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.files.reading import PathLike
 
 logger = logging.getLogger(__name__)
@@ -80,8 +80,10 @@ class LMDataset:
     _bidirectional = False
 
     def __init_subclass__(cls) -> None:
-        sentence_methods = {"iter_batches", "iter_distinct", "iter_sentence_batches"}
-        if overridden := sorted(sentence_methods & vars(cls).keys()):
+        # The last three are methods of the original, which nothing calls here.
+        unused = {"iter_batches", "iter_distinct", "iter_sentence_batches", "_load_shard",
+                  "_load_random_shard", "_choose_random_shard"}  # fmt: skip
+        if overridden := sorted(unused & vars(cls).keys()):
             raise InputError(
                 f"{cls.__name__} must override get_sentence, from which all batches are made, got "
                 f"{overridden[0]}."
@@ -100,6 +102,13 @@ class LMDataset:
     ) -> None:
         if not isinstance(vocab, Vocabulary):
             raise InputError(f"vocab must be a Vocabulary, got {shown(vocab)}.")
+        base = UnicodeCharsVocabulary if isinstance(vocab, UnicodeCharsVocabulary) else Vocabulary
+        for name in ("encode", "encode_chars", "word_to_id", "word_to_char_ids"):
+            if getattr(type(vocab), name, None) is not getattr(base, name, None):
+                raise InputError(
+                    f"vocab: {type(vocab).__name__} must not override {name}, which is not called "
+                    "to read a text: change the text instead, or override get_sentence."
+                )
         _ = vocab.unk  # raises if it is missing
         self._corpus = Corpus(filepattern, vocab, shuffle_on_load, test, seed, worker)
         self._reverse = reverse

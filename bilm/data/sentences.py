@@ -131,7 +131,7 @@ def read_keys(path: PathLike) -> list[str]:
 
 # Errors of a token, also used within a graph.
 EMPTY_TOKEN = 'must not be empty: "" is padding, only at the end of a sentence'
-WHITE_SPACE = "must not contain white space: pass sentences as text, of (batch, 1) text[:, 0]"
+WHITE_SPACE = "must not contain white space (of sentences as text (batch, 1), pass text[:, 0])"
 
 
 def as_tokens(sentence: Any, where: str, *, split: bool = True) -> list[str]:

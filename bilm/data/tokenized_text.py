@@ -120,7 +120,7 @@ def tokenize_files(
     files = find_all_files(patterns)
     if language is None and method is None and all(map(is_fasta, files)):
         method = "residues"
-    tokenizer = Tokenizer(language or ANY_LANGUAGE, method)
+    tokenizer = Tokenizer(ANY_LANGUAGE if language is None else language, method)
     jobs = min(jobs, -(-size_of(files) // _BYTES_PER_JOB))
     kinds: dict[str, str] = {}
 
@@ -149,7 +149,8 @@ def tokenize_files(
                 n_tokens += n
         if not n_sentences:
             raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no text.")
-        name = CONLLU if {*kinds.values()} == {CONLLU} else tokenizer.name
+        kind, *others = {*kinds.values()}
+        name = tokenizer.name if others else _NAMES.get(kind, tokenizer.name)
         write_record(record, name, {os.path.basename(out): os.path.getsize(temporary)})
     return TokenizedText(n_sentences, n_tokens, kinds, name)
 
@@ -159,6 +160,10 @@ def _sentences(text: Text) -> Iterable[str]:
     if text.kind == FASTA:
         return (" ".join(residues) for _, residues in read_sequences(text))
     return text.sentences()
+
+
+# Names of the tokenizers of texts whose tokens are given.
+_NAMES = {CONLLU: CONLLU, FASTA: Tokenizer(ANY_LANGUAGE, "residues").name}
 
 
 class _Paragraphs(NamedTuple):

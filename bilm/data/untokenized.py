@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from bilm.data.tokenized_text import read_record
-from bilm.files.reading import PathLike
+from bilm.files.reading import matching_files
 
 logger = logging.getLogger(__name__)
 
@@ -81,14 +81,15 @@ class UntokenizedCheck:
             self._n_remaining = 0
 
 
-def warn_if_other_tokenizer(path: PathLike, tokenizer: str | None) -> None:
-    """Log a warning if a text's record names another tokenizer than the model's `tokenizer`."""
-    name = read_record([path])
+def warn_if_other_tokenizer(text: str, tokenizer: str | None) -> None:
+    """Log a warning if the record of a text, a file or a glob, names another tokenizer than the
+    model's `tokenizer`."""
+    name = read_record(matching_files(text))
     if name is not None and tokenizer is not None and name != tokenizer:
         logger.warning(
-            "%s was tokenised by %r, but the training text of the model by %r: the vectors may be "
+            "%s was tokenised by %r, but the training text of the model by %r: the results may be "
             "worse",
-            path,
+            text,
             name,
             tokenizer,
         )

@@ -10,6 +10,7 @@ import json
 import logging
 import lzma
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,6 +93,7 @@ class Outputs:
         if _folder_name(name) in self._folders:
             name = _folder_name(name)
             _require_folder(name)
+            _require_writable(os.path.dirname(name))
             return name
         if os.path.islink(name) and os.path.isfile(name):
             name = os.path.realpath(name)
@@ -102,8 +104,7 @@ class Outputs:
             raise FileNotFoundError(f"The folder {folder!r} to write {file!r} into does not exist.")
         if not file or (os.path.lexists(name) and not os.path.isfile(name)):
             raise InputError(f"{name!r} must be a regular file or not exist.")
-        if os.path.isdir(folder or os.curdir) and not os.access(folder or os.curdir, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder or os.curdir)
+        _require_writable(folder)
         return name
 
     @contextlib.contextmanager
@@ -196,6 +197,12 @@ def _require_distinct(paths: Sequence[str], inputs: Inputs) -> None:
             for path in existing:
                 if os.path.exists(source) and os.path.samefile(path, source):
                     raise InputError(f"{path!r} is an input ({argument}): name another output.")
+
+
+def _require_writable(folder: str) -> None:
+    folder = folder or os.curdir
+    if os.path.isdir(folder) and not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
 
 
 def _require_folder(path: str) -> None:
@@ -322,6 +329,8 @@ def write_json(path: PathLike, value: object, *, overwrite: bool = True) -> None
     """Write `value` as JSON by `atomic_write`."""
     with atomic_write(path, overwrite=overwrite) as temporary:
         text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+        if not text.isascii() and re.search("[\ud800-\udfff]", text):  # a name that is not UTF-8
+            text = json.dumps(value, indent=1) + "\n"
         Path(temporary).write_text(text, encoding="utf-8")
 
 

@@ -69,7 +69,7 @@ def load_pretrained(
             raise InputError(
                 "init_from: the data needs a vocab, because word rows are carried over by word."
             )
-        theirs = vocabulary_of(vocab_file or files.vocabulary, stored_words, files.weights, None)
+        theirs = vocabulary_of(vocab_file, stored_words, files.weights, files.vocabulary)
         if theirs is None:
             raise InputError(
                 f"init_vocab: name the vocabulary that {files.weights} was trained with; its rows "

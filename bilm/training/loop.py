@@ -116,15 +116,16 @@ class Run:
         """The next batch; None at the end of the run."""
         self._interrupts.due()
         since_best, patience = self.state.heldout.since_best, self.patience
-        # Batches that were read before a run by time got its length are not used.
-        if self._is_stopped or self.state.is_over:
+        if self._is_stopped:
             return None
         if patience is not None and since_best >= patience:
             self.record.stopped_early = not self.state.is_over
             return None
         self._step_begun = time.monotonic()
         batch = next(batches, None)
-        if batch is None and self.trainer.replicas.worker.count > 1 and not self.state.is_over:
+        if self.state.is_over:  # more may have been read before a run by time got its length
+            return None
+        if batch is None and self.trainer.replicas.worker.count > 1:
             raise InputError("The data of a worker must not end before the run.")
         return batch
 

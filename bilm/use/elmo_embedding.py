@@ -45,7 +45,8 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         embedding_weight_file: a token cache. Words missing from it are encoded from characters; if
             the weights lack a character encoder, they raise an error when the layer runs.
         layers: "mix" for a trainable mix; a `ScalarMix`, whose values and settings the trainable
-            mix starts with; or a fixed choice: "average", "sum", "top", a layer number (0 is the
+            mix starts with (a frozen one, or one with `use_top_only`, is a fixed choice); or a
+            fixed choice: "average", "sum", "top", a layer number (0 is the
             token layer), or one weight per layer.
         boundaries: keep the vectors of `<S>` and `</S>`: the time axis of the output is time + 2.
         l2_coef: adds l2_coef * sum(W ** 2) of the mix to the model's losses.
@@ -194,7 +195,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
             raise InputError(
                 f"l2_coef and do_layer_norm require layers='mix', got {shown(layers)}."
             )
-        if is_new or (isinstance(layers, ScalarMix) and layers.W is not None):
+        if is_new or (isinstance(layers, ScalarMix) and layers.W is not None and layers.trainable):
             start = None if is_new else layers
             if start is not None:
                 start.layer_weights(self.n_layers)  # check
@@ -205,6 +206,11 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
             if start is not None:
                 mix.set_weights(start.get_weights())
             return mix
+        if isinstance(layers, ScalarMix) and layers.normalises:
+            raise InputError(
+                "layers: a frozen mix must not have do_layer_norm: give it trainable=True, and "
+                "set `mix.trainable = False` in the new layer."
+            )
         self._factors = LayerChoice(layers, self.n_layers).weights
         if self._factors is None:
             raise InputError("layers must be a mix or one layer for ELMoEmbedding, got 'all'.")

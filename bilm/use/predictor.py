@@ -49,7 +49,7 @@ from bilm.data import Vocabulary
 from bilm.data.encoding import BOS, EOS, UNK, encode_words
 from bilm.data.prefetch import windows
 from bilm.data.sentences import Tokens, WarmUpText, read_stream, read_warm_up
-from bilm.data.vocabulary import vocabulary_of
+from bilm.data.vocabulary import load_vocab, vocabulary_of
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
@@ -582,8 +582,11 @@ def _build(
     """The model without values, and its vocabulary. `words`: those stored with the softmax in the
     file `where`."""
     default_file = files.vocabulary
-    if model.softmax_file is not None and model.vocab_file is not None:
-        default_file = None  # it may be the vocabulary of a token cache
+    named = None if model.softmax_file is None else model.vocab_file
+    if named is not None and default_file is not None:
+        words_beside = load_vocab(default_file).words
+        if set(load_vocab(named).words) != set(words_beside):
+            default_file = None  # the vocabulary of a token cache
     length = options.max_word_length
     vocabulary = vocabulary_of(model.vocab_file, words, where, default_file, length)
     if vocabulary is None:

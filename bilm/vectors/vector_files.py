@@ -192,6 +192,9 @@ class Keys:
         """Why the format cannot hold a key next to the keys so far."""
 
 
+_INDEX_PROBLEM = f"{SENTENCE_INDEX} is the name of the index of all sentences"
+
+
 class _HDF5Keys(Keys):
     """A "/" in a key opens a group. Readers of `allennlp elmo`'s files find "a / b" by its name,
     but a second key "a " is impossible. A file in memory tries out keys with characters that HDF5
@@ -202,6 +205,8 @@ class _HDF5Keys(Keys):
         self._file = h5py.File(io.BytesIO(), "w")
 
     def problem(self, key: str) -> str | None:
+        if key.split("/")[0] == SENTENCE_INDEX:
+            return _INDEX_PROBLEM
         with contextlib.suppress(OSError, RuntimeError, TypeError, ValueError):
             if not re.search(r"/|^\.*$", key):
                 fits = key not in self._file
@@ -217,6 +222,8 @@ class _NpzKeys(Keys):
     """The key "a.npy" is read as "a" if both exist."""
 
     def problem(self, key: str) -> str | None:
+        if key.removesuffix(".npy") == SENTENCE_INDEX:
+            return _INDEX_PROBLEM
         if self.taken.isdisjoint({f"{key}.npy", key.removesuffix(".npy")}):
             return None
         return "numpy.load takes KEY and KEY.npy for the same"
