@@ -99,6 +99,8 @@ setup(
     entry_points={"console_scripts": ["bilm=bilm.cli:main"]},
     classifiers=[
         "License :: OSI Approved :: Apache Software License",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],

@@ -167,7 +167,8 @@ def command_of(text: Text, save_dir: Path) -> list[str]:
     return ["train", "--save_dir", str(save_dir), "--vocab_file", text.vocabulary,
             "--train_prefix", text.training, "--options_file", text.options, "--seed", "3",
             "--heldout_prefix", text.heldout, "--heldout_every", "7steps", "--patience", "9",
-            "--lr_schedule", "cosine", "--save_minutes", "1e-6"]  # fmt: skip
+            "--lr_schedule", "cosine", "--save_minutes", "1e-6",
+            "--precision", "float32"]  # fmt: skip
 
 
 def last_step(save_dir: Path) -> int:

@@ -228,7 +228,7 @@ def test_fine_tuning_keeps_the_reset_rate_of_a_dumped_model(watched, tmp_path, c
     assert [options[name] for name in names] == ["muon", 0.005, 32, "linear"]
     assert options["lstm"] == text_options["lstm"]
     error = input_error([*arguments, "--recipe", "original"], capsys)
-    assert "optimizer is 'muon' there, 'adagrad' here" in error
+    assert "schedule is 'linear' there, None here" in error
 
 
 def test_a_model_of_the_original_is_a_source(golden):

@@ -177,7 +177,7 @@ def test_a_model_knows_the_tokenizer_of_its_text(folder, capsys):
     (warning,) = warnings("de.txt")
     assert warning == (
         "bilm: warning: de.txt was tokenised by 'de rules 2', but the training text of the model "
-        "by 'en rules 2': the vectors may be worse"
+        "by 'en rules 2': the results may be worse"
     )
 
 

@@ -152,7 +152,7 @@ def _embed(args: argparse.Namespace) -> int:
         )
     except ArgumentsError as error:
         flags.usage_error(args, str(error))
-    model = text_command.load_elmo(args, source)
+    model = text_command.pretrained(args, source).load()
     if args.input != STANDARD:  # a stream is read only once
         sentences = (sentence.text.split() for sentence in read_sentences(args.input, args.input))
         text_command.warn_of_unseen(args, sentences, args.input)

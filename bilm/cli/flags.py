@@ -91,6 +91,21 @@ class HelpFormatter(argparse.HelpFormatter):
         return "\n\n".join(blocks)
 
 
+class _Extend(argparse.Action):
+    """A flag that is repeated adds to its list, which replaces the default."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest, None)
+        given = [] if before is None or before is parser.get_default(self.dest) else before
+        setattr(namespace, self.dest, [*given, *values])
+
+
 def _underscored(arg: str) -> str:
     """A flag with underscores for hyphens; a value unchanged."""
     name, equals, value = arg.partition("=")
@@ -186,8 +201,8 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
             metavar, _, minimum = form.removesuffix(" ...").partition(">=")
             kind = whole_number(int(minimum)) if minimum else _TYPES.get(metavar)
             keywords = {"metavar": metavar, "type": kind}
-            if form.endswith(" ..."):  # a flag that is repeated adds to its list
-                keywords |= {"nargs": "+", "action": "extend"}
+            if form.endswith(" ..."):
+                keywords |= {"nargs": "+", "action": _Extend}
         parser.add_argument(name, help=text, **keywords | settings)
 
 
