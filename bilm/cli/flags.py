@@ -349,7 +349,8 @@ NETWORK_CHOICE = {
 }
 PRECISION = {"--precision float32|bfloat16": "precision of matrix products (default: float32)"}
 _RUN = {
-    "--n_epochs N": "passes over the corpus (default of a preset: 1 to 10, by its size)",
+    "--n_epochs N": "passes over the corpus (default of a preset: 1 to 10, by its size; of "
+    "--init_from with weights: 1)",
     "--batch_size ROWS": "rows of a batch, per GPU",
     "--learning_rate X": "learning rate of Adagrad: of all weights, or of the rows of words",
     "--adam_learning_rate X": "learning rate of Muon and Adam, which train the other weights by "

@@ -113,7 +113,9 @@ def _chosen_options(args: argparse.Namespace) -> Options:
         with open_weights(source.weights) as weights:
             training = weights.training() or {}
         options = preset_like(options, args.recipe)
-        return dataclasses.replace(options, reset_rate=training.get("reset_rate") or 0.0)
+        # Of more passes over a small text, a trained model learns the text by heart.
+        reset_rate = training.get("reset_rate") or 0.0
+        return dataclasses.replace(options, reset_rate=reset_rate, n_epochs=1)
 
 
 def _find_same_run(
