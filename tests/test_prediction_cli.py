@@ -378,7 +378,11 @@ def test_minimal_pairs_of_raw_text(place, capsys):
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("{", "line 1: "), ('{"sentence_good": "a"}', "line 1: sentence_bad must be text, got None.")],
+    [
+        ("{", "line 1: "),
+        ('{"sentence_good": "a"}', "line 1: sentence_bad must be text, got None."),
+        ('{"sentence_good": "a", "sentence_bad": " "}', "line 1: a sentence must not be empty."),
+    ],
 )
 def test_pairs_that_cannot_be_read(place, capsys, line, message):
     Path("p.jsonl").write_text(f"{line}\n", encoding="utf-8")

@@ -88,7 +88,11 @@ def read_pairs(files: Iterable[PathLike], phenomenon_field: str | None = None) -
             name = phenomenon_field or next(filter(values.__contains__, PHENOMENON_FIELDS), None)
             names = ["sentence_good", "sentence_bad", *([name] if name else [])]
             require(TEXT, **{f"{where}: {key}": values.get(key) for key in names})
-            pairs.append(MinimalPair(*(values[key] for key in names)))
+            # Fields are printed in tables: a phenomenon has no tabs and line ends.
+            pair = MinimalPair(*(" ".join(values[key].split()) for key in names))
+            if not (pair.good and pair.bad):
+                raise InputError(f"{where}: a sentence must not be empty.")
+            pairs.append(pair)
     if not pairs:
         raise InputError(f"{path}: must have a pair, got none.")
     return pairs
