@@ -49,7 +49,7 @@ def sentences(
         raise InputError(f"{name}: must have a sentence, got empty lines only.")
 
 
-_TEXTS = ("text", "input", "old", "new", "test_prefix", "heldout_prefix")
+_TEXTS = ("text", "old", "new", "test_prefix", "heldout_prefix")
 
 
 def warn_of_tokenizer(args: argparse.Namespace, tokenizer: str | None) -> None:
@@ -57,7 +57,7 @@ def warn_of_tokenizer(args: argparse.Namespace, tokenizer: str | None) -> None:
     from bilm.data.untokenized import warn_if_other_tokenizer
 
     for flag, text in flags.texts(args):
-        if flag in _TEXTS and text != STANDARD:
+        if flag in _TEXTS:
             warn_if_other_tokenizer(text, tokenizer)
 
 
@@ -152,7 +152,10 @@ def load_predictor(args: argparse.Namespace) -> Predictor:
     from bilm.use.predictor import Predictor
 
     predictor = Predictor.from_pretrained(model)
-    warn_of_tokenizer(args, predictor.options.tokenizer)
+    if args.input not in (None, STANDARD):
+        from bilm.data.untokenized import warn_if_other_tokenizer
+
+        warn_if_other_tokenizer(args.input, predictor.options.tokenizer)
     return predictor
 
 

@@ -361,8 +361,8 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
 
 
 def preset_like(network: Options, recipe: str = "default") -> Options:
-    """Options to train a network by a recipe; what depends on the size is that of the smallest
-    preset with as many units, or of the largest preset."""
+    """Options to train a network by a recipe, with the batch and rate of the smallest preset that
+    has as many units, or of the largest preset."""
     sizes = (name for name, size in _SIZES.items() if size.dim >= network.lstm.dim)
     values = preset(next(sizes, PRESETS[-1]), recipe)
     return dataclasses.replace(

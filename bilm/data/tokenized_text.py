@@ -296,7 +296,7 @@ def read_record(files: Iterable[PathLike]) -> str | None:
 
     A record without sizes (written by hand) applies to all texts of its folder.
     """
-    read = functools.cache(_read_record)  # that of a folder has many texts
+    read = functools.cache(_read_record)  # a folder's record describes many texts
     names = {_recorded_tokenizer(os.fspath(file), read) for file in files}
     return names.pop() if len(names) == 1 else None
 

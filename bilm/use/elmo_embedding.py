@@ -45,9 +45,9 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         embedding_weight_file: a token cache. Words missing from it are encoded from characters; if
             the weights lack a character encoder, they raise an error when the layer runs.
         layers: "mix" for a trainable mix; a `ScalarMix`, whose values and settings the trainable
-            mix starts with (a frozen one, or one with `use_top_only`, is a fixed choice); or a
-            fixed choice: "average", "sum", "top", a layer number (0 is the
-            token layer), or one weight per layer.
+            mix starts with; or a fixed choice: "average", "sum", "top", a layer number (0 is the
+            token layer), one weight per layer, or a `ScalarMix` that is frozen or mixes only the
+            top layer.
         boundaries: keep the vectors of `<S>` and `</S>`: the time axis of the output is time + 2.
         l2_coef: adds l2_coef * sum(W ** 2) of the mix to the model's losses.
         do_layer_norm: normalise each layer over the batch before the mix.

@@ -88,7 +88,7 @@ def read_pairs(files: Iterable[PathLike], phenomenon_field: str | None = None) -
             name = phenomenon_field or next(filter(values.__contains__, PHENOMENON_FIELDS), None)
             names = ["sentence_good", "sentence_bad", *([name] if name else [])]
             require(TEXT, **{f"{where}: {key}": values.get(key) for key in names})
-            # Fields are printed in tables: a phenomenon has no tabs and line ends.
+            # A tab or line end in a phenomenon would break the tables that are printed.
             pair = MinimalPair(*(" ".join(values[key].split()) for key in names))
             if not (pair.good and pair.bad):
                 raise InputError(f"{where}: a sentence must not be empty.")
