@@ -37,7 +37,7 @@ class LSTMWeights(NamedTuple):
 
 
 class Clips(NamedTuple):
-    """Bounds of absolute values; None: no bound. `projection` needs a projection."""
+    """Bounds of absolute values; None: no bound. `projection` is ignored without a projection."""
 
     cell: float | None = None
     projection: float | None = None

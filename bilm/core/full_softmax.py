@@ -125,7 +125,7 @@ def log_probabilities(
 
 
 def _log_sums(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """log sum of exp(logit) over the classes: float32 (rows,). The factors have one dtype."""
+    """log sum of exp(logit) over the classes: float32 (rows,). `hidden` and `W` have one dtype."""
     dim, n_tiles = hidden.shape[1], tf.shape(hidden)[0] // _TILE_ROWS
     n_blocks, n_last = divmod(W.shape[0], _TILE_CLASSES)
 

@@ -36,13 +36,17 @@ class LanguageModel(keras.Model):
 
     Args:
         options: training options, as a dict or `Options`. `n_tokens_vocab` is required.
-        is_training: False: always the full softmax.
+        is_training: False uses the full softmax, whatever the options are.
         seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         mode: how the LSTMs are run; None: `Mode.PLAIN` for training, else `Mode.INFERENCE`.
 
     Attributes:
         samples: whether the loss uses the sampled softmax.
+
+    Raises:
+        InputError: an option is invalid, `n_tokens_vocab` is missing or not above the number of
+            negative samples, or the model has a dictionary of characters.
     """
 
     def __init__(

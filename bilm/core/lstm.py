@@ -30,8 +30,8 @@ class Mode(enum.Enum):
 
     # The readable loop, with automatic differentiation; the only mode with a padding mask.
     PLAIN = "plain"
-    # Custom backward pass; the operations of a step are compiled with XLA. For a number of steps
-    # that the graph knows.
+    # Custom backward pass; the operations of a step are compiled with XLA. Requires a static number
+    # of steps.
     TRAINING = "training"
     # No gradient, no compilation. For shapes that vary.
     INFERENCE = "inference"
@@ -42,7 +42,7 @@ class Mode(enum.Enum):
     COMPILED_LOOP = "compiled loop"
 
 
-# The function that runs one layer over the steps of time, by mode.
+# The function that runs one layer over all time steps, by mode.
 EXECUTORS: dict[Mode, Callable[..., tuple[tf.Tensor, LSTMState]]] = {
     Mode.PLAIN: plain_lstm,
     Mode.TRAINING: functools.partial(projected_lstm, trains=True, compiled=True),
@@ -136,7 +136,8 @@ class LSTMStack(keras.layers.Layer):
         return LSTMState(add("c", self.options.dim), add("h", self.options.projection_dim))
 
     def initial_states(self) -> States:
-        """The states at the start of a text, (1, ...): zeros unless a warm-up set them."""
+        """The states at the start of a sentence, (1, ...): zeros, unless a warm-up or the weights
+        file set them."""
         return tuple(LSTMState(*map(tf.convert_to_tensor, state)) for state in self.initial)
 
     def zero_states(self, batch_size: Any) -> States:

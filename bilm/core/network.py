@@ -40,7 +40,7 @@ class BiLM(NamedTuple):
         return tuple(stack.zero_states(batch_size) for stack in self.stacks)
 
     def initial_states(self) -> tuple[States, ...]:
-        """The states of each direction at the start of a text, (1, ...)."""
+        """The states of each direction at the start of a sentence, (1, ...)."""
         return tuple(stack.initial_states() for stack in self.stacks)
 
     def run(
@@ -100,7 +100,7 @@ class BiLM(NamedTuple):
         return [tf.concat(layer, axis=-1) for layer in zip(*halves, strict=True)], after
 
     def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
-        """Start every text from the mean LSTM state after reading a warm-up text.
+        """Start every sentence from the mean LSTM states after reading a warm-up text.
 
         Args:
             vectors: float32 (n, projection_dim), the token encoder's output for distinct words.

@@ -240,7 +240,10 @@ class Options(_CheckedFields):
     def from_dict(
         cls, values: Mapping[str, Any], training: bool, source: str = "options"
     ) -> Options:
-        """Read the contents of an options file, for training or for inference.
+        """Read the contents of an options file.
+
+        Args:
+            training: whether the file is for training; this sets the default of `bidirectional`.
 
         Raises:
             InputError: a key is missing or its value is invalid; the message names `source`.
@@ -258,7 +261,7 @@ class Options(_CheckedFields):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], training: bool) -> Options:
-        """Read an options file; see `from_dict`."""
+        """Read an options file; see `from_dict`. Also raises the errors of `open`."""
         with open(path, encoding="utf-8-sig") as file:
             try:
                 values = json.load(file)
@@ -322,6 +325,9 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
         name: "tiny", "base", "small", "medium" or "original" (the size of the paper's model).
         recipe: "default", for the lowest perplexity in a given time (docs/sizes.md), or "original",
             which trains exactly like the original program.
+
+    Raises:
+        InputError: the name or the recipe does not exist.
     """
     for argument, value, names in (("preset", name, PRESETS), ("recipe", recipe, RECIPES)):
         if value not in names:
@@ -361,8 +367,8 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
 
 
 def preset_like(network: Options, recipe: str = "default") -> Options:
-    """Options to train a network by a recipe, with the batch and rate of the smallest preset that
-    has as many units, or of the largest preset."""
+    """Options to train a network by a recipe. Batch size and rates are those of the smallest preset
+    with at least as many units; for larger networks, of the largest preset."""
     sizes = (name for name, size in _SIZES.items() if size.dim >= network.lstm.dim)
     values = preset(next(sizes, PRESETS[-1]), recipe)
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""One LSTM layer over the steps of time: the readable version.
+"""One LSTM layer over all time steps: the readable version.
 
 TensorFlow differentiates this loop automatically, to any order. Keras models use it because it can
 be saved, exported and compiled with the rest of the model. `recurrence.py` and `xla_lstm.py`

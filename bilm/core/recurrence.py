@@ -1,4 +1,4 @@
-"""One LSTM layer over the steps of time, with a backward pass of its own.
+"""One LSTM layer over all time steps, with a custom backward pass.
 
 `plain_lstm` computes the same values and is the version to read; the cell itself is in `cell.py`.
 There is no padding mask here: training fills its batches, and packed sentences need resets only.
@@ -44,7 +44,7 @@ def projected_lstm(
         precision: with "bfloat16" the matmuls accumulate in float32 and round their result; gates,
             cell state and clipping stay float32.
         trains: save activations for a backward pass, which gives gradients of `inputs`, weights and
-            `state`, but no gradients of gradients. The number of steps must be known in the graph.
+            `state`, but no gradients of gradients. The number of steps must be static.
         compiled: compile the operations between the matmuls, once for each batch size and any
             number of steps.
     """
@@ -137,7 +137,7 @@ def _cell_gradient(
 def _output_gradient(
     p: tf.Tensor, boundaries: Boundaries, d_output: tf.Tensor, d_xh: tf.Tensor, clip: float | None
 ) -> tf.Tensor:
-    """The gradient of the projection, from those of the output and of the next step's [x; h]."""
+    """The gradient of p, given the gradients of the output and of the next step's [x; h]."""
     d_h = tf.cast(d_xh[-d_output.shape[0] :], tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(p)

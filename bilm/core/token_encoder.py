@@ -207,8 +207,8 @@ def _max_matmul(
 ) -> tf.Tensor:
     """max over positions of (window . kernel), (n, n_filters), as one matmul over all windows.
 
-    `embedded` is (characters, n, dim): a maximum over the first axis is the fastest. A filter has
-    only its first `limits` windows. The gradient goes to the window with the maximum, in equal
+    `embedded` is (characters, n, dim): a maximum over the first axis is the fastest. Filter k uses
+    only its first `limits[k]` windows. The gradient goes to the window with the maximum, in equal
     parts if several windows have it.
     """
     width, dim, n_filters = kernel.shape

@@ -16,9 +16,9 @@ WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
 
 
 def lstm_blocks(name: str) -> tuple[int, int] | None:
-    """Blocks, one below another and side by side, in the LSTM matrix with this checkpoint name.
+    """The grid of blocks, (rows, columns), in the LSTM matrix with this checkpoint name.
 
-    A kernel has (2, 4): input and state, and four gates; a projection is one block. None for biases
+    A kernel has (2, 4): input and state by four gates; a projection is one block. None for biases
     and for weights outside the LSTMs.
     """
     if "lstm_cell/" not in name or not name.endswith("kernel"):

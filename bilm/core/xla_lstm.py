@@ -1,4 +1,4 @@
-"""One LSTM layer over the steps of time, inside a program compiled by XLA; for inference.
+"""One LSTM layer over all time steps, inside a program compiled by XLA; for inference.
 
 It is faster than `recurrence` if a layer's weights fit the CPU cache: the loop over the steps is
 compiled too, and the first layer's matmul with word vectors is computed once per distinct word
@@ -49,8 +49,8 @@ def xla_lstm(
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run the cell over the first `n_steps` steps of `inputs`; only inside a compiled function.
 
-    Args as for `plain_lstm`, but boundaries have resets and the initial state, and no mask. The
-    outputs are zeros from `n_steps`, int32 (), on.
+    Arguments as for `plain_lstm`, but `boundaries` must have resets and the initial state, and no
+    mask. `n_steps` is int32 (); outputs of later steps are zeros.
     """
     matmuls = (_of_words if isinstance(inputs, ProductLookup) else _of_vectors)(inputs, weights)
     steps = inputs.ids if isinstance(inputs, ProductLookup) else inputs

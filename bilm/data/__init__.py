@@ -1,4 +1,4 @@
-"""Text to NumPy ids. Nothing here sees a tensor."""
+"""Text to NumPy ids, without TensorFlow."""
 
 from __future__ import annotations
 

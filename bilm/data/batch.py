@@ -90,7 +90,7 @@ class SentenceReader(Iterator[SentenceIds]):
     """Iterates over sentences as ids; `_get_batch` fills rows with them.
 
     With `reverse`, sentences run from `</S>` to `<S>`. `text` holds unfinished and unread sentences
-    of earlier shards, then all sentences of one shard; a sentence is its number in `text`.
+    of earlier shards, then all sentences of one shard; sentences are numbered by index in `text`.
     """
 
     def __init__(self, source: Corpus | IteratorCorpus, *, reverse: bool = False) -> None:
@@ -125,7 +125,7 @@ class SentenceReader(Iterator[SentenceIds]):
                     self._go_to(state)
                 except IndexError:
                     raise InputError(
-                        "The corpus must not change before a resume: it lacks a saved position."
+                        "The corpus has changed since the last run: it lacks a saved position."
                     ) from None
 
     def fill(self, num_steps: int) -> tuple[np.ndarray, list[Unfinished | None], int]:

@@ -66,7 +66,12 @@ class TokenBatcher:
 
     def batch_sentences(self, sentences: Sentences) -> np.ndarray:
         """Word ids + 1 of `<S>`, the tokens and `</S>` of each sentence: (sentences, longest + 2)
-        int32; 0 past a sentence's end."""
+        int32; 0 past a sentence's end.
+
+        Raises:
+            InputError: as for `Batcher.batch_sentences`; or a word is outside the vocabulary, which
+                lacks `<UNK>`.
+        """
         words, rows = index_words(sentences)
         table = np.zeros(1 + len(words), np.int32)
         table[1:] = network_ids(self._lm_vocab.word_ids(words))

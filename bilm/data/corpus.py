@@ -103,13 +103,13 @@ class Corpus:
         return IteratorState(*settings, batch_size, num_steps, shard=0, sentence=0, rows=())
 
     def add_digest(self, shard: int, before: Sequence[str | None]) -> tuple[str | None, ...]:
-        """The digests `before` of the files' texts (None: not yet read), with the digest of a shard
-        that has just been read. A digest must not change."""
+        """Add the digest of the shard that has just been read to `before`, one digest per file
+        (None: not read yet). Raises an InputError if the file's digest has changed."""
         path = self._file(shard)
         number, digest = self.files.index(path), self._digests[path]
         digests = [*before] or [None] * len(self.files)
         if digests[number] not in (None, digest):
-            raise InputError(f"{path} must not change: it held another text before.")
+            raise InputError(f"{path} must not change: its text is not the one read before.")
         digests[number] = digest
         return tuple(digests)
 

@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 
 _SPECIAL = (BOS, EOS, UNK)
 MAX_CHARACTERS = CharCNNOptions.max_characters_per_token
-"""The default length of a word in bytes, including its begin and end marks."""
+"""The default maximum of bytes per word, including its begin and end marks."""
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
-_MOST_CHARACTERS = 1 << 22  # that a process counts at once
+_MOST_CHARACTERS = 1 << 22  # maximum that a process counts at once
 
 
 def count_words(
@@ -142,14 +142,13 @@ def _write_lines(path: str, lines: Iterable[str]) -> None:
 
 
 class VocabularyReport(NamedTuple):
-    """Numbers of tokens, types (distinct tokens), words of the vocabulary without the three special
-    tokens, tokens that are in the vocabulary, and types and tokens that a model with the default
-    `max_characters_per_token` cuts."""
+    """The size of a text and of its vocabulary."""
 
     n_tokens: int
-    n_types: int
-    n_words: int
-    n_covered: int
+    n_types: int  # distinct tokens
+    n_words: int  # words of the vocabulary, without the three special tokens
+    n_covered: int  # tokens that are in the vocabulary
+    # Types and tokens that a model with the default `max_characters_per_token` cuts.
     n_cut_types: int = 0
     n_cut_tokens: int = 0
 

@@ -162,7 +162,8 @@ class LMDataset:
         return type(self).get_sentence is LMDataset.get_sentence
 
     def unknown_share(self, max_tokens: int | None = 1_000_000) -> float | None:
-        """Proportion of tokens outside the vocabulary; None if `word_counts` is None."""
+        """Proportion of tokens outside the vocabulary, in a sample of about `max_tokens` tokens
+        (None: in the whole text). None if `word_counts` returns None."""
         counts = self.word_counts(max_tokens)
         if counts is None:
             return None
@@ -174,8 +175,8 @@ class LMDataset:
         2,) int32, with `<S>` and `</S>`, in reading order, and character ids (words + 2,
         max_word_length) int32, None without characters.
 
-        A subclass may override it, even with endless text; its batches have no state, so that
-        resumed training restarts the text.
+        A subclass may override it, even with endless text. Its batches have no state, so resumed
+        training restarts the text.
         """
         return SentenceReader(self._corpus, reverse=self._reverse)
 

@@ -34,8 +34,8 @@ def map_in_order(
     """`map(function, items)` by several processes, in order and in bounded memory.
 
     The processes are spawned: a fork of a process with threads, such as TensorFlow's, may hang.
-    When the generator is closed, as at Ctrl-C, they end with the items that they have begun; they
-    also end when this process is killed. One job needs no process.
+    When the generator is closed, as at Ctrl-C, they finish the items that they have begun and exit;
+    they also exit when this process is killed. With one job, no process is started.
 
     Raises:
         InputError: a process was killed.

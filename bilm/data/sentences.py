@@ -131,7 +131,7 @@ def read_keys(path: PathLike) -> list[str]:
 
 # Errors of a token, also used within a graph.
 EMPTY_TOKEN = 'must not be empty: "" is padding, only at the end of a sentence'
-WHITE_SPACE = "must not contain white space (of sentences as text (batch, 1), pass text[:, 0])"
+WHITE_SPACE = "must not contain white space (for sentences of shape (batch, 1), pass text[:, 0])"
 
 
 def as_tokens(sentence: Any, where: str, *, split: bool = True) -> list[str]:
@@ -183,8 +183,8 @@ def _reject_token(tokens: Sequence[str], where: str) -> None:
 
 
 def read_stream(sentences: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
-    """Pairs (id, tokens) of sentences: lists, tensors, arrays or streams of text or tokens. Ids are
-    numbers; `with_ids`, the sentences are pairs (id, sentence)."""
+    """Pairs (id, tokens) of sentences: lists, tensors, arrays or streams of text or tokens. The ids
+    are numbers or, if `with_ids`, come from the input, which then has pairs (id, sentence)."""
     sentences = as_python(sentences)
     require(SENTENCES, sentences=sentences)
     return _pairs(sentences, with_ids)

@@ -98,7 +98,7 @@ def shard_corpus(
             shard. Otherwise sentences keep their order within and across shards.
         compress: "gz" or "xz"; None writes plain text.
         progress: called regularly with a `Stage`.
-        bucket_bytes: bytes shuffled in memory at once; another value gives another order.
+        bucket_bytes: bytes shuffled in memory at once; the order of the sentences depends on it.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.

@@ -46,22 +46,25 @@ _BYTES_PER_JOB, _BLOCK_CHARACTERS = 1 << 20, 1 << 18
 _SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 4_000_000
 # Most characters of a joined paragraph: data may lack blank lines.
 _LONGEST_PARAGRAPH = 1_000_000
-# Largest width of wrapped prose, and the least proportion of its lines that are as full as the next
-# word allows.
-_WIDEST, _FULL = 200, 0.8
-# Largest proportions of wrapped lines that end a sentence, and that are followed by a capital; of
-# one-sentence lines that seem to hold two sentences. Least proportion of wrapped lines that do.
-_FEW_ENDS, _FEW_CAPITALS, _FEW_INNER_ENDS, _SOME_INNER_ENDS = 0.4, 0.5, 0.2, 0.02
+# Limits for lines to count as wrapped prose: the width in characters, and proportions of lines.
+_WIDEST = 200
+_FULL = 0.8  # at least this many end where the next word would not fit
+_FEW_ENDS = 0.4  # fewer end a sentence
+_FEW_CAPITALS = 0.5  # fewer are followed by a capital
+_SOME_INNER_ENDS = 0.02  # more seem to hold the end of a sentence within the line
+# If more lines than this proportion seem to hold several sentences, lines are paragraphs.
+_FEW_INNER_ENDS = 0.2
 
 
 class TokenizedText(NamedTuple):
-    """Numbers of sentences and tokens of a tokenised text, the kind of lines of each source file
-    (one of `LINES`, or FASTA or CONLLU of `bilm.files.reading`), and the tokenizer's name."""
+    """The result of `tokenize_files`."""
 
     n_sentences: int
     n_tokens: int
+    # The kind of lines of each source file: one of `LINES`, or FASTA or CONLLU of
+    # `bilm.files.reading`.
     lines: dict[str, str]
-    tokenizer: str
+    tokenizer: str  # its name
 
 
 def tokenize(
@@ -162,7 +165,7 @@ def _sentences(text: Text) -> Iterable[str]:
     return text.sentences()
 
 
-# Names of the tokenizers of texts whose tokens are given.
+# Tokenizer names to record for kinds of text that are already split into tokens.
 _NAMES = {CONLLU: CONLLU, FASTA: Tokenizer(ANY_LANGUAGE, "residues").name}
 
 

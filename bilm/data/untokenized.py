@@ -1,4 +1,4 @@
-"""Warnings about text that is not tokenised, or not like the training text of a model."""
+"""Warnings about text that is not tokenised, or not in the same way as a model's training text."""
 
 from __future__ import annotations
 

@@ -134,12 +134,12 @@ class Vocabulary:
         return np.fromiter(ids, np.int32, len(words))
 
     def id_to_word(self, cur_id: int) -> str:
-        """The word of an id, 0 to size - 1."""
+        """The word of an id, 0 to size - 1; other ids raise an InputError."""
         require(integer(0, self.size - 1), cur_id=cur_id)
         return self.words[cur_id]
 
     def decode(self, cur_ids: Iterable[int]) -> str:
-        """The words of ids, joined by single spaces."""
+        """The words of ids, joined by single spaces; errors as for `id_to_word`."""
         require(iterable("ids of words"), cur_ids=cur_ids)
         return " ".join(self.id_to_word(cur_id) for cur_id in cur_ids)
 
@@ -155,6 +155,9 @@ class Vocabulary:
 
         Returns:
             (number of words + 2,) int32.
+
+        Raises:
+            InputError: as for `word_ids`; or `sentence` is a list, or with `split=False` text.
         """
         return self.word_ids(_with_boundaries(sentence, reverse, split))
 
@@ -216,7 +219,8 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
-    """The vocabulary of a model: with characters if `max_word_length` is given."""
+    """The vocabulary of a model: a `UnicodeCharsVocabulary` if `max_word_length` is given, else
+    a `Vocabulary`; with their errors."""
     if max_word_length is None:
         return Vocabulary(vocab_file)
     return UnicodeCharsVocabulary(vocab_file, max_word_length)
