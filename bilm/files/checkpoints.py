@@ -110,7 +110,8 @@ def is_intact(prefix: str) -> bool:
 
 
 def _escaped(path: str) -> str:
-    """The path; through a symbolic link if TensorFlow would read its folder as a pattern."""
+    """A path for TensorFlow, which reads * and the like as a pattern: if the folder's name has such
+    characters, the path leads through a symbolic link."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(_link_to(folder), name) if glob.has_magic(folder) else path
 
@@ -198,7 +199,7 @@ def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequ
 
 
 def names_beside(table: Sequence[Weight]) -> list[str]:
-    """Prefixes of names in a checkpoint that are not variables of a network."""
+    """Name prefixes of the values in a checkpoint other than a network's variables."""
     slots = [f"{weight.checkpoint}/{slot}" for weight in table for slot in SLOTS]
     return [STEP, PERPLEXITY, OURS, *slots]
 
@@ -238,8 +239,9 @@ def save_checkpoint(
             )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
-        # The record names a checkpoint before it is in place, so that a kill leaves none that is
-        # unnamed; the first one afterwards, because a record without a checkpoint means a loss.
+        # The record lists a new checkpoint before its files are in place, so that a kill leaves no
+        # unlisted checkpoint. The first checkpoint is listed afterwards: a record without any
+        # checkpoint would mean that it was lost.
         names = _read_record(Path(save_dir))
         names = names or list(map(os.path.basename, list_checkpoints(save_dir).values()))
         if names:
@@ -256,8 +258,8 @@ def save_checkpoint(
 def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
     """Keep the newest `keep` checkpoints up to `step`, and name them in the file `checkpoint`.
 
-    Other checkpoints in that file are removed: if a run resumed from an earlier checkpoint, later
-    ones are damaged. Files of killed runs are removed as well.
+    Other checkpoints listed in that file are removed, even later ones: a run resumes from an
+    earlier checkpoint only if the later ones are damaged. Files of killed runs are removed as well.
     """
     prefixes = [prefix for n, prefix in list_checkpoints(save_dir).items() if n <= step][-keep:]
     _keep_only(Path(save_dir), list(map(os.path.basename, prefixes)))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from bilm.core.errors import InputError, shown
 
 N_FIELDS = 10
-# The ids of a word, of a token that is divided into words (3-4), and of an empty node (5.1).
+# The ids of a word, of a multiword token (3-4), and of an empty node (5.1).
 _ID = re.compile(r"(\d+)(?:-(\d+)|\.\d+)?")
 _FIRST_ID, _HEAD = re.compile(r"1|1-\d+|0\.1"), re.compile(r"\d+|_")
 
@@ -34,7 +34,7 @@ def read_tokens(lines: Iterable[str], source: object) -> Iterator[list[str] | No
     """The ten fields of each line with a token; None after each sentence.
 
     Raises:
-        InputError: a line has another form, or an id does not follow the one before it, such as 1
+        InputError: a line is malformed, or an id does not follow the one before it, such as 1
             without an empty line after the last sentence (file and line).
     """
     last = 0
@@ -62,10 +62,10 @@ def read_tokens(lines: Iterable[str], source: object) -> Iterator[list[str] | No
 
 
 def read_sentences(lines: Iterable[str], source: object) -> Iterator[list[str]]:
-    """The tokens of each sentence as they are written: the column FORM of words, and of divided
-    tokens instead of their words. Errors as for `read_tokens`."""
+    """The tokens of each sentence as they are written: the column FORM of multiword tokens, and of
+    words outside them. Errors as for `read_tokens`."""
     tokens: list[str] = []
-    divided = 0  # the last word of a divided token
+    divided = 0  # id of the last word of the latest multiword token
     for fields in read_tokens(lines, source):
         if fields is None:
             if tokens:

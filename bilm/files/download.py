@@ -118,14 +118,14 @@ def _download(address: str, path: str, checksum: Checksum | None) -> None:
             except requests.HTTPError as error:
                 if (
                     error.response is not None and error.response.status_code < 500
-                ):  # asking again would not help
+                ):  # a retry would not help
                     raise failed(_reason(error)) from error
                 raise
         if problem := problem_of(temporary, name):
             raise failed(f"the server sent {problem}")
         nonlocal digits
         digits = pooch.file_hash(temporary, algorithm)
-        os.chmod(temporary, 0o644)  # pooch's temporary files are their owner's alone
+        os.chmod(temporary, 0o644)  # only the owner can read pooch's temporary files
         flush_to_disk(temporary)
 
     def failed(reason: str) -> ConnectionError:

@@ -208,8 +208,8 @@ class JournaledHDF5:
 
     Attributes:
         file: the open file.
-        record: of the last commit; empty for a new file.
-        is_whole: no block of `changing` has ended with an error.
+        record: the record of the last commit; empty for a new file.
+        is_whole: False once a block of `changing` has ended with an error.
 
     Raises:
         InputError: the journal or the file is damaged.
@@ -231,8 +231,8 @@ class JournaledHDF5:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Changes that belong together: a block that ends early, as at Ctrl-C, leaves a file that
-        must not be committed."""
+        """A block of changes that belong together. If it fails, as at Ctrl-C, the file must not be
+        committed."""
         before, self.is_whole = self.is_whole, False
         yield
         self.is_whole = before

@@ -45,7 +45,7 @@ _HUGGING_FACE = "hf://"
 
 
 class Published(NamedTuple):
-    """A named model; texts are as described by its publisher."""
+    """A named model; language, tokens and licence are stated as its publisher describes them."""
 
     name: str
     language: str  # language and source of the training text

@@ -33,7 +33,7 @@ TextSource = PathLike | IO[bytes]
 # The files of a model folder; a training folder also holds the last two.
 WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
-"""The record of how a text was tokenised; for a single text its name is a prefix."""
+"""The record of how a folder's texts were tokenised; a single text has TEXT.tokenizer.json."""
 SAVED_MODEL_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.index",
                      "variables/variables.data-00000-of-00001")  # fmt: skip
 """The files of a SavedModel; the first one identifies it."""
@@ -42,7 +42,7 @@ SAVED_MODEL_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.in
 COMPRESSED = (".gz", ".xz")
 
 LONGEST_LINE = 2**24
-"""Most bytes of a line of text, and of a word."""
+"""Maximum number of bytes in a line of text, and in a word."""
 
 
 # Names
@@ -123,7 +123,7 @@ def size_of(files: Iterable[PathLike]) -> int:
 
 # Kinds of text, recognised by their first lines.
 PLAIN, FASTA, CONLLU = "plain text", "FASTA", "CoNLL-U"
-# Content that downloads leave in place of a file, by its start.
+# Content that failed downloads leave instead of a file, recognised by its first characters.
 _SUBSTITUTES = {
     "a web page (HTML or XML)": re.compile(
         r"<(!doctype|html|\?xml|head|error|mediawiki)\b", re.IGNORECASE
@@ -228,10 +228,10 @@ class Text:
 
     def sentences(self) -> Iterator[str]:
         """The sentences: the lines of plain text, which may be empty; for CoNLL-U the tokens as
-        written (column FORM; divided tokens stay undivided), joined by spaces.
+        written (column FORM; multiword tokens are not split), joined by spaces.
 
         Raises:
-            InputError: the text is FASTA or has no sentences; a line of CoNLL-U has another form.
+            InputError: the text is FASTA or has no sentences; a line of CoNLL-U is malformed.
         """
         if self.kind in _NO_SENTENCES:
             raise InputError(
@@ -337,7 +337,7 @@ def _not_text(head: bytes) -> str | None:
 
 
 def substitute_for_a_file(path: PathLike) -> str | None:
-    """The content of a file without data: nothing, a Git LFS pointer or a web page; None: data."""
+    """What a file holds instead of data: nothing, a Git LFS pointer or a web page; or None."""
     with open(path, "rb") as file:
         start = file.read(256).decode("latin-1").lstrip()
     if not start:

@@ -1,7 +1,7 @@
 """Reading tensors from files of `torch.save`, without torch and without executing anything.
 
-Such a file is a pickle, which names functions to call. Our unpickler replaces seven allowed names
-by its own functions; any other name is an error.
+Such a file is a pickle, which names functions to call. Our unpickler resolves seven allowed names
+to harmless substitutes; any other name is an error.
 
 - torch 1.6 and later write a ZIP file: NAME/data.pkl is the pickle, NAME/data/KEY holds the numbers
   of a storage.
@@ -116,7 +116,7 @@ def _unpickle(path: str, file: IO[bytes]) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Replaces the allowed names by methods and strings that a pickle cannot change."""
+    """Resolves the allowed names to `OrderedDict`, to its own methods, and to strings."""
 
     def __init__(self, path: str, file: IO[bytes]) -> None:
         super().__init__(file)

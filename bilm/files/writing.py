@@ -50,7 +50,7 @@ class Outputs:
         allowed_by: flag or argument that allows overwriting, for messages.
         folders: folders of some of `paths` that are created if missing. Files of a new folder
             appear at once.
-        updated: more output files, written by other means while the work goes on, which may exist.
+        updated: other output files, which may exist; the caller writes them by other means.
         replaces: relative names of the files in a folder that may be replaced.
 
     Raises:
@@ -111,8 +111,8 @@ class Outputs:
     def temporaries(self) -> Iterator[list[str]]:
         """Yield names to write to, with the same endings; put the files in place after the block.
 
-        Each file must have been written, and folders exist already. If the block fails, nothing is
-        put in place.
+        The block must write every file; folders are created before it. If the block fails, nothing
+        is put in place.
 
         Raises:
             InputError: a file appeared in the meantime.

@@ -52,7 +52,7 @@ class CorpusEncoder:
         *,
         window_tokens: int | None = None,  # None: chosen for speed
         runner: PackedRunner | None = None,
-        kept_bytes: int = _KEPT_BYTES,  # of word vectors; beyond it, all are forgotten
+        kept_bytes: int = _KEPT_BYTES,  # of word vectors; once exceeded, all of them are dropped
     ) -> None:
         self._network = network
         self._runner = runner or PackedRunner(network)
@@ -62,7 +62,7 @@ class CorpusEncoder:
         self.chunk_tokens = 1024
 
     def warm_up(self, sentences: Sequence[Tokens]) -> None:
-        """Start sentences from the states after these; see `read_warm_up`."""
+        """Start every sentence from the states after a warm-up text; see `read_warm_up`."""
         warm_up_network(self._network, self._words, sentences)
         self._runner.forget_start()
 
@@ -125,7 +125,7 @@ class CorpusEncoder:
 
 
 def warm_up_network(network: BiLM, words: EncodedWords, sentences: Sequence[Tokens]) -> None:
-    """Start every text from the mean LSTM states reached after reading some sentences."""
+    """Start every sentence from the mean LSTM states reached after reading `sentences`."""
     framed = [[BOS, *sentence, EOS] for sentence in sentences]
     stops = np.cumsum([len(sentence) for sentence in framed])
     index = np.split(words.numbers(framed), stops[:-1])

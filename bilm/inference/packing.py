@@ -5,8 +5,8 @@ their starts. The backward direction has a sentence's words in reverse, at the s
 first input, `<S>` or `</S>`, is the same for all sentences: they start from the states after it.
 
 The cost of a step is its number of rows plus a fixed cost, which is smaller in a compiled program.
-Programs exist for a few numbers of rows. A program is compiled once running without it has
-cost more than its compilation, or when more text follows.
+A program has a fixed number of rows, one of a few. It is compiled once running without it has cost
+more than its compilation, or when more text follows.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class PackedRunner:
         rows: Sequence[int] | None = None,  # row counts with a program; None: chosen for speed
         compiling: int = 12_000,  # cost of a compilation, in rows times steps
         longest: int = 255,  # words of a sentence; longer ones would leave too few rows
-        kept_words: int = 4096,  # pre-activations that a compiled loop keeps, or a window's words
-        loop_steps: int = 112,  # of a compiled loop; more would waste memory with few sentences
+        kept_words: int = 4096,  # least rows of a compiled loop's cache of pre-activations
+        loop_steps: int = 112,  # per run of a compiled loop; more waste memory with few sentences
     ) -> None:
         self._network = network
         stack = network.stacks[0]
@@ -164,7 +164,7 @@ class PackedRunner:
         numbers: np.ndarray,  # int32, rows of `table` for the words of all sentences, in order
         lengths: np.ndarray,  # int64 (sentences,), words of each sentence, >= 1
         is_full: bool,  # more text follows, so that a compilation is worthwhile
-        n_former: int = 0,  # words in the tables of earlier calls; none is in this table
+        n_former: int = 0,  # added to `numbers`, so that no word has the number of a dropped word
         framed: bool = False,  # the sentences include `<S>` and `</S>`
     ) -> Iterator[np.ndarray]:
         """All layers of each sentence, see `PackedSentences.layers`; `table` is not used after the
@@ -252,7 +252,7 @@ class PackedRunner:
         return PackedSentences.pack(lengths, n_rows), run
 
     def forget_start(self) -> None:
-        """Compute the states before a first word again, because the initial states changed."""
+        """Recompute the states before a first word at the next call: the initial states changed."""
         self._initial = ()
 
 

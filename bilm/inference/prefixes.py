@@ -1,8 +1,8 @@
-"""Distinct beginnings of texts as a tree, so that each is computed once.
+"""A tree of the distinct prefixes of texts, so that each prefix is computed once.
 
-A node is a beginning of one or more inputs; its parent lacks the last input. Rows that start from
-the same state and have read the same words have the same state. Level t has the beginnings of
-t + 1 inputs, and is computed from the states of the level before it.
+A node is a prefix of one or more inputs; its parent is the prefix without the last input. Rows that
+start from the same state and have read the same words have the same state. Level t has the prefixes
+of t + 1 inputs, and is computed from the states of the level before it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 
 class Level(NamedTuple):
-    """The distinct beginnings of one length."""
+    """The distinct prefixes of one length."""
 
     words: np.ndarray  # int32 (nodes,), the last input of each
     parents: np.ndarray  # int32 (nodes,), a node of the level before, or the number of a state
-    rows: np.ndarray  # int64 (n,), the rows that have such a beginning
-    inputs: np.ndarray  # int64 (n,), the inputs of the text at its end
+    rows: np.ndarray  # int64 (n,), the rows that are at least this long
+    inputs: np.ndarray  # int64 (n,), each row's last input in the prefix, as an index in the text
     nodes: np.ndarray  # int64 (n,), the node of each row
 
     def n_nodes(self) -> int:
@@ -34,7 +34,8 @@ class TextRows(NamedTuple):
     lengths: np.ndarray  # int64 (rows,), inputs of each row
 
     def groups(self, n_rows: int) -> list[np.ndarray]:
-        """The numbers of rows in groups of at most `n_rows`, with similar beginnings together."""
+        """The numbers of rows in groups of at most `n_rows`; rows with a common prefix are
+        neighbours."""
         n = len(self.lengths)
         if n <= n_rows:
             return [np.arange(n)]

@@ -20,9 +20,9 @@ from bilm.inference.prefixes import Level, TextRows
 
 logger = logging.getLogger(__name__)
 
-# Warn above this ratio of perplexities: from the initial states, and from the states of training.
+# Warn above this ratio: perplexity from the initial states to perplexity from states of training.
 _LOST = 1.1
-# Rows of a text whose beginnings are computed together, and nodes whose top layer is in memory.
+# Rows of a text whose prefixes are computed together, and nodes whose top layer is in memory.
 _MOST_ROWS, _MOST_NODES = 1024, 16384
 
 
@@ -45,12 +45,12 @@ class Perplexity(float):
     backward: float | None  # None for a model of one direction
     n_predictions: int  # per direction: the words and an end for every sentence
     losses: np.ndarray  # float64 (n_directions,), summed over the predictions, in nats
-    # Proportion of the words, of this worker's share; None if the data has no `vocab`.
+    # Proportion of unknown words in this worker's share; None if the data has no `vocab`.
     unknown: float | None = None
-    checksum: int = 0  # of the predicted words, in any order and batches
+    checksum: int = 0  # of the predicted words; their order and the batches do not matter
     sentences: SentenceScores | None = None  # if requested
-    # Per direction, perplexity of sentences from the initial states divided by the perplexity from
-    # the states of training, of this worker's share; None if not measured.
+    # Per direction, perplexity of sentences started from the initial states, divided by their
+    # perplexity started from the states of training, in this worker's share; None if not measured.
     start_ratio: tuple[float, ...] | None = None
 
     @classmethod
@@ -75,8 +75,8 @@ class Perplexity(float):
             logger.warning(
                 "sentences start from zero LSTM states, where this model performs badly: its "
                 "held-out %s the perplexity from the states of training. Vectors suffer as well. "
-                "A reset_rate > 0 (now %g) lets training visit zeros; dump_weights with_states "
-                "writes weights that start from the mean states of training.",
+                "With a reset_rate > 0 (now %g), training also starts sentences from zeros; "
+                "dump_weights with_states writes weights that start from the mean training states.",
                 " and ".join(f"{name} perplexity is {x:.3g} times" for name, x in lost.items()),
                 reset_rate,
             )
@@ -117,8 +117,8 @@ class _Part(NamedTuple):
 
 
 class Scorer:
-    """Runs a model over texts, without dropout and with the full softmax. Equal beginnings of rows
-    are computed once.
+    """Runs a model over texts, without dropout and with the full softmax. A prefix that several
+    rows share is computed once.
 
     Args:
         model: may be in training.
@@ -174,7 +174,8 @@ class Scorer:
 
         Returns:
             float32 (n_directions, inputs); and the states (rows, ...), None without `with_states`.
-            They are right for the longest rows; shorter ones end a text.
+            The states are valid for the longest rows only: shorter rows are the end of a text, and
+            nothing continues from them.
         """
         initial = self._model.network.initial_states() if states is None else states
         losses = np.empty((len(texts), len(texts[0].words)), np.float32)
