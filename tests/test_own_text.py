@@ -204,7 +204,7 @@ def test_text_of_a_subclass_begins_anew_when_training_is_resumed(corpus, tmp_pat
     assert not caplog.text
     data = open_data(ShortForward, corpus.folder)
     bilm.train(small_options(n_epochs=2), data, 1, tmp_path / "next", None, first.checkpoint)
-    assert "the data cannot resume where the run was: its text starts again" in caplog.text
+    assert "the data cannot resume where the run stopped: its text starts again" in caplog.text
 
 
 @pytest.mark.parametrize("carry_state", [False, True])

@@ -55,7 +55,8 @@ def dump_weights(
         vocab_file: the words of the softmax, the same as in the folder's vocab.txt if it exists;
             None: that file.
         options_file: None writes `weights.options.json` next to `weights.hdf5`.
-        overwrite: False raises an error if a file exists, except the same options without weights.
+        overwrite: False raises an error if a file exists, unless a killed call left only the
+            options.
         dtype: "float32", or "float16" for files of half the size.
         softmax_dtype: dtype of the softmax, by default `dtype`; "int8" stores each row of its
             matrix as integers with one factor, `softmax/W_scales` float32 (words,).
@@ -123,8 +124,8 @@ def _softmax_words(
     vocabulary = vocabulary_of(vocab_file, None, tf_save_dir, default_file)
     if vocabulary is None:
         raise InputError(
-            f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}: the softmax is written with its "
-            "words; vocab_file names them."
+            f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}, and the softmax is written with "
+            "its words: give vocab_file."
         )
     if vocabulary.size != options.n_tokens_vocab:
         raise InputError(

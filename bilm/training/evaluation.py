@@ -153,7 +153,8 @@ def evaluate(
 
 
 def _sum_of_hashes(ids: np.ndarray) -> int:
-    """The same for ids in any order and any parts."""
+    """A checksum of ids that does not depend on their order. The checksum of a text is the sum of
+    the checksums of its batches."""
     x = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return int((x >> np.uint64(32)).sum(dtype=np.uint64))
@@ -162,7 +163,8 @@ def _sum_of_hashes(ids: np.ndarray) -> int:
 def _chunks_of_data(
     data: Any, options: Options, batch_size: int, carry_state: bool
 ) -> Iterator[Chunk]:
-    """The text in chunks of at most batch_size * unroll_steps tokens."""
+    """The text in batches of at most batch_size * unroll_steps tokens; a longer sentence is a batch
+    of its own."""
     shape = (batch_size, options.unroll_steps)
     methods = ["iter_sentence_batches", "iter_distinct", "iter_batches"][carry_state:]
     method = reading_method(data, *methods)

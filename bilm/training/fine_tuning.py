@@ -67,13 +67,13 @@ def load_pretrained(
             return None
         if vocabulary is None:
             raise InputError(
-                "init_from: the data needs a vocab, because word rows are carried over by word."
+                "init_from: the data must have a vocab, because word rows are copied by word."
             )
         theirs = vocabulary_of(vocab_file, stored_words, files.weights, files.vocabulary)
         if theirs is None:
             raise InputError(
-                f"init_vocab: name the vocabulary that {files.weights} was trained with; its rows "
-                "of words are carried over."
+                f"init_vocab: name the vocabulary that {files.weights} was trained with: word rows "
+                "are copied by word."
             )
     words, ids = vocabulary.words, {word: k for k, word in enumerate(theirs.words)}
     our_rows = [k for k, word in enumerate(words) if word in ids]

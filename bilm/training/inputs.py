@@ -60,7 +60,7 @@ def read_inputs(
     else:
         batches = data.iter_batches(*shape)
     if position and start is None:
-        logger.warning("the data cannot resume where the run was: its text starts again")
+        logger.warning("the data cannot resume where the run stopped: its text starts again")
     batches = iter(batches)
     while (end := state().plan.end) is None or position < end:
         batch = next(batches, None)
@@ -156,10 +156,11 @@ def draw_resets(
     seed: tuple[int, int],
     rows: BatchSlice | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """Draw the sentences that start from zero LSTM states in training, as all text does in use.
+    """Draw the training sentences that start from zero LSTM states, as every sentence does in use.
 
-    A network that never sees zero states after the start of training may diverge from them:
-    docs/states.md. Both directions read the same sentences at the same steps, and share the draw.
+    A network that is never trained from zero states, except at the very start, may diverge when it
+    starts from them: docs/states.md. Both directions read the same sentences at the same steps, and
+    share the draw.
 
     Args:
         rate: probability per sentence.

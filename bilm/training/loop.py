@@ -123,7 +123,8 @@ class Run:
             return None
         self._step_begun = time.monotonic()
         batch = next(batches, None)
-        if self.state.is_over:  # more may have been read before a run by time got its length
+        # In a run by time, batches may have been read ahead before its length was fixed.
+        if self.state.is_over:
             return None
         if batch is None and self.trainer.replicas.worker.count > 1:
             raise InputError("The data of a worker must not end before the run.")
@@ -236,8 +237,8 @@ class Run:
     def _measure_speed(self, signals: Signals) -> None:
         """Fix the length of a run by time once a fifth of its time has passed.
 
-        Until then the rates stay high. The dropout depends on the length, so it is chosen
-        first, and the speed is measured again with it.
+        Until then the learning rates do not decay. The dropout depends on the length, so it is
+        chosen first, and the speed is measured again with it.
         """
         state, n = self.state, self.record.n_steps
         plan = state.plan
@@ -252,7 +253,7 @@ class Run:
             tokens = state.position + remaining / per_step * state.tokens_per_step
             dropout = planning.choose_dropout(tokens / (self.trainer.options.n_train_tokens or 1))
             self.trainer.options = dataclasses.replace(self.trainer.options, dropout=dropout)
-            if dropout:  # another step than the compiled one
+            if dropout:  # the compiled step has none
                 self.trainer.compile_step()
                 self._meter.restart(n + 1)
             return
@@ -262,7 +263,8 @@ class Run:
             if not signals.evaluation_seconds:
                 self._evaluate(True)
                 return  # its duration arrives with the signals of the next step
-            if self.state.heldout.measured_at == self.state.step:  # after these signals
+            # An evaluation after this step is not included in `signals.elapsed`.
+            if self.state.heldout.measured_at == self.state.step:
                 remaining -= signals.evaluation_seconds
             per_step, remaining = planning.with_evaluations(
                 per_step, remaining, signals.evaluation_seconds, self.every, self.steps_per_epoch
@@ -311,7 +313,8 @@ class Run:
             raise type(error)(text + (hint or "")) from error
 
     def _rescue(self) -> None:
-        """Save the finished steps, if any; impossible with several workers, which are in a step."""
+        """Save the finished steps, if any. With several workers this is impossible, because the
+        others are within a step."""
         if self.record.n_steps > 0 and self.trainer.replicas.worker.count == 1:
             try:
                 self._save()

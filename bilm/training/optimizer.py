@@ -32,7 +32,7 @@ _ADAM_SIZE = 0.2
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 
-Blocks = tuple[int, int]  # matrices of a variable, one below another and side by side
+Blocks = tuple[int, int]  # (rows, columns) of the grid of matrices that make up a variable
 
 
 class Optimizer:
@@ -50,9 +50,9 @@ class Optimizer:
             first steps of rare rows larger.
         adam_learning_rate: rate of Adam and Muon; None trains all variables with Adagrad.
         adam_variables: for each variable, whether Adam or Muon trains it.
-        muon_blocks: for each variable, the numbers of blocks that Muon makes orthogonal, one below
-            another and side by side; None: Adam trains it. Empty: all by Adam.
-        precision: precision of Muon's matrix products, "float32" or "bfloat16".
+        muon_blocks: for each variable, the grid (rows, columns) of blocks that Muon makes
+            orthogonal, or None for a variable that Muon does not train. Empty: no Muon.
+        precision: precision of Muon's matmuls, "float32" or "bfloat16".
 
     `slots` holds each variable's state by TensorFlow 1's name in checkpoints: "Adagrad", or "Adam"
     (mean) and "Adam_1" (mean square), or "Momentum"; of the variable's shape.
@@ -181,7 +181,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def _momentum(
     mean: tf.Tensor, gradient: tf.Tensor, scale: tf.Tensor, blocks: Blocks, precision: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The new mean gradient, and the blocks of Nesterov's next one."""
+    """The new mean gradient, and the blocks of Nesterov's look-ahead mean."""
     gradient = (1 - _MOMENTUM) * scale * gradient
     mean = _MOMENTUM * mean + gradient
     return mean, _split(_MOMENTUM * mean + gradient, blocks, precision)
@@ -200,7 +200,7 @@ def orthogonal(
 
     Args:
         matrices: float32 (rows, columns).
-        blocks: for each matrix, the number of blocks one below another and side by side.
+        blocks: for each matrix, its grid (rows, columns) of blocks.
         precision: precision of the iteration.
     """
     pairs = list(zip(matrices, blocks, strict=True))

@@ -68,8 +68,9 @@ def choose_dropout(n_passes: float) -> float:
 
 FIXED_AT = 0.2  # proportion of the time after which the length is fixed
 _MEASURED_FROM = 0.1  # proportion of the time before which speed may not be typical
-_SLOW_STEPS, _FEWEST_MEASURED = 2, 3  # first steps of a compiled function; and steps to measure
-_FEWEST_STEPS = 20  # of a run
+_SLOW_STEPS = 2  # first steps of a compiled function, which are not measured
+_FEWEST_MEASURED = 3  # least number of steps to measure
+_FEWEST_STEPS = 20  # least number of steps of a run
 
 
 class SpeedMeter:
@@ -84,7 +85,7 @@ class SpeedMeter:
         self._first = n + _SLOW_STEPS
 
     def seconds_per_step(self, n: int, seconds: float, share: float) -> float | None:
-        """The speed, or None if it is too early.
+        """The mean seconds per step, or None while too few steps have been measured.
 
         Args:
             n: number of the step in this call, 1-based.
@@ -103,7 +104,8 @@ def with_evaluations(
     step: float, seconds: float, evaluation: float, every: Interval, steps_per_epoch: int
 ) -> tuple[float, float]:
     """Seconds per step including its share of the evaluations, and the remaining seconds of a run
-    before its last evaluation."""
+    before its last evaluation; from the seconds of a `step`, the remaining `seconds`, and the
+    seconds of an `evaluation`."""
     if every.unit == "seconds":
         step *= 1 + evaluation / every.number
     else:
@@ -149,7 +151,7 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
 
 
 def check_options(tf_save_dir: PathLike, contents: dict[str, Any]) -> None:
-    """Require that no other options.json is overwritten, such as a model's for inference."""
+    """Require that no other options.json is overwritten, such as a model's inference options."""
     path = Path(tf_save_dir, OPTIONS_FILE)
     is_run = holds_checkpoint(tf_save_dir) or Path(tf_save_dir, LOG_FILE).exists()
     if is_run or not path.exists():
@@ -160,8 +162,8 @@ def check_options(tf_save_dir: PathLike, contents: dict[str, Any]) -> None:
         ours.pop(name, None)
     if stored != ours:
         raise InputError(
-            f"{path} must not exist, because it is not of this run: choose another folder, or "
-            "remove it."
+            f"{path} must not exist, because its options are not those of this run: choose another "
+            "folder, or remove it."
         )
 
 

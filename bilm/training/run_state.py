@@ -161,15 +161,16 @@ class TrainingRecord:
 
     first: RunState = field(repr=False)  # before the first step of this call
     state: RunState  # after the last step
-    # Of every step, before its update.
+    # Perplexity of every step's batch, before the update.
     train_perplexity: list[float] = field(default_factory=list, repr=False)
     checkpoint: str | None = None  # prefix of the last checkpoint
-    heldout: list[tuple[int, Perplexity]] = field(default_factory=list)  # with the global step
+    # Evaluations of this call: pairs (global step, perplexity).
+    heldout: list[tuple[int, Perplexity]] = field(default_factory=list)
     stopped_early: bool = False  # by `patience`
     # Perplexity of the training text by its word frequencies alone; None if the data cannot count
     # words.
     unigram: float | None = None
-    unknown: float | None = None  # proportion of the training text's tokens
+    unknown: float | None = None  # proportion of unknown tokens in the training text
     # Words whose rows came from `init_from`, and words in the vocabulary; None without `init_from`,
     # or if that model has no word rows.
     words_carried: tuple[int, int] | None = None
@@ -241,7 +242,7 @@ def read_run_state(ckpt_file: str) -> RunState | None:
 
 
 def load_states(ckpt_file: str, zero_states: Any) -> Any:
-    """The LSTM states of a checkpoint of ours, in the structure of `zero_states`."""
+    """The LSTM states in one of our checkpoints, in the structure of `zero_states`."""
     named = named_states(zero_states, STATES_PREFIX)
     shapes = {name: tuple(value.shape) for name, value in named.items()}
     values = checkpoints.read_checkpoint(

@@ -125,7 +125,7 @@ def resume(run: Run, ckpt_file: str, is_resumed: bool) -> None:
     _restore(run, ckpt_file)
     best_step, best = run.state.heldout.best_step, None
     if is_resumed:
-        # A crash may have prevented that this checkpoint was kept as the best one.
+        # A crash may have occurred before this checkpoint was kept as the best one.
         best = ckpt_file if best_step == run.state.step else None
     elif best_step is not None:
         best = checkpoints.find_best(ckpt_file, best_step)

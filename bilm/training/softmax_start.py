@@ -51,7 +51,9 @@ def softmax_start(options: Options, data: Any, replicas: Replicas) -> SoftmaxSta
     can_count = hasattr(data, "word_counts") and hasattr(data, "first_ids")
     counts = data.word_counts() if can_count else None
     if counts is None:
-        logger.warning("the data cannot count its words: the softmax starts without their counts")
+        logger.warning(
+            "the data cannot count its words: softmax_weights and softmax_bias are ignored"
+        )
         return SoftmaxStart()
     rows = bias = None
     if uses_rows:

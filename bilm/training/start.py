@@ -65,11 +65,11 @@ def train(
         restart_ckpt_file: prefix of a checkpoint to resume from. After a checkpoint of the
             original program, LSTM states and text start again.
         seed: random seed; a resumed run keeps its own.
-        precision: "float32", or "bfloat16" for matrix products in bfloat16.
+        precision: "float32", or "bfloat16" for matmuls in bfloat16.
         save_minutes: time between checkpoints; the last one is written at the end.
         keep_checkpoints: number of checkpoints to keep.
-        progress: called with the `TrainingRecord` after every step; True as its result ends the
-            run, with several workers after one more step.
+        progress: called with the `TrainingRecord` after every step. If it returns True, the run
+            ends; with several workers, after one more step.
         heldout: held-out text, preferably a data set of `bilm.data` with test=True. It is
             evaluated at the end and every `heldout_every`, and the best model is kept in
             `tf_save_dir`/best.
@@ -80,8 +80,11 @@ def train(
         init_vocab: that model's vocabulary; None: the vocab.txt next to it or inside it.
         tensorboard: also write TensorBoard's files, next to the log.
         time_limit: approximate duration, including set-up and evaluations, such as "30min" or
-            "2h". The speed is measured during the first fifth, which determines the number of
-            steps; a resumed run keeps it. It replaces `n_epochs` and `n_steps`.
+            "2h". The number of steps is derived from the speed during the first fifth of this time;
+            a resumed run keeps that number. `n_epochs` and `n_steps` are then ignored.
+
+    Returns:
+        the record of this call.
 
     Raises:
         FileNotFoundError: the checkpoint does not exist.

@@ -109,7 +109,7 @@ def _quality(perplexity: float, unigram: float | None, unknown: float) -> str:
 
 def _amount(tokens: int | None, passes: float | None) -> str:
     if tokens is None:
-        return "it is not known on how much text"
+        return "amount not known"
     line = f"{tokens:,} tokens"
     if passes is not None:
         line += f", {passes:.1f} {'pass' if f'{passes:.1f}' == '1.0' else 'passes'} over the text"
