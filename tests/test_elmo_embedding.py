@@ -434,7 +434,7 @@ def test_a_model_of_keras_exports_with_its_words(tmp_path, words):
 
 def test_files_that_are_refused(characters, words, cached):
     options = characters.folder / "options.json"
-    with pytest.raises(InputError, match="weight_file must be given, or words, got neither"):
+    with pytest.raises(InputError, match="weight_file or words must be given, got neither"):
         ELMoEmbedding(options, None)
     cache = cached[1]
     with pytest.raises(InputError, match="train_language_model must be False"):

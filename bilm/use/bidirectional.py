@@ -21,7 +21,7 @@ from bilm.files.weights import WeightsFile, load_network, open_if_given, require
 from bilm.use.tensor_checks import require_true
 
 _EARLY_PADDING = "ids must have padding (0) only at the end of a sentence, as Batcher pads"
-_NO_BOS = "ids must start with <S> and end with </S>, as from Batcher; AllenNLP's have neither"
+_NO_BOS = "ids must start with <S> and end with </S>, as from Batcher; AllenNLP's ids have neither"
 _NO_WEIGHTS = (
     "the weights were never loaded: clone_model and from_config copy the configuration only, so "
     "call set_weights(model.get_weights())"
@@ -276,8 +276,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
         """None: the time axes of the results differ, so Keras cannot carry their mask."""
 
     def checked(self, ids: Any, *, in_groups: bool = False) -> Any:
-        """Check type, shape and range of ids, of symbolic ones type and shape only; return them,
-        lists as an array. `in_groups` allows the shape (batch, n, time + 2, ...)."""
+        """Check the type and shape of ids and, if they have values, their range. Return the ids, or
+        an array if they are lists. `in_groups` allows the shape (batch, n, time + 2, ...)."""
         if not hasattr(ids, "dtype"):
             try:
                 ids = np.asarray(ids)

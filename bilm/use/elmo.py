@@ -61,7 +61,7 @@ class Pretrained(NamedTuple):
             default the model's vocab.txt.
         embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words missing
             from it are encoded from their characters.
-        precision: "float32", or "bfloat16" for matrix products in bfloat16.
+        precision: "float32", or "bfloat16" for matmuls in bfloat16.
         warm_up: a text file or sentences. Each sentence starts from the states after this text
             instead of zeros, for models trained without resets; see
             `bilm.data.sentences.read_warm_up`.
@@ -104,7 +104,7 @@ class Pretrained(NamedTuple):
         return self._replace(source=source, **files)
 
     def load(self) -> ELMo:
-        """Load it as an `ELMo`; raises what `ELMo.from_pretrained` does."""
+        """Load the model as an `ELMo`; errors as for `ELMo.from_pretrained`."""
         return ELMo.from_pretrained(self)
 
 
@@ -273,7 +273,8 @@ class ELMo:
             boundaries: add the vectors of `<S>` and `</S>` around each sentence, also before
                 pooling.
             show_progress: True shows the progress on standard error; a function is called with a
-                `Stage` of tokens after each sentence; None is True if the logger `bilm` is at INFO.
+                `Stage` of tokens after each sentence; None shows it if the logger `bilm` is at
+                INFO.
             output: "list"; "padded" returns `PaddedVectors`; "ragged" a tf.RaggedTensor
                 (sentences, tokens, dim), with layers="all" (sentences, tokens, n_layers, dim).
 
@@ -399,7 +400,8 @@ class ELMo:
 
     def fingerprint(self) -> str:
         """The fingerprint of everything that determines the vectors: options, weights, initial
-        states, precision, and the words of a table, cache or dictionary; `bilm.files.identity`."""
+        states, precision, and the words of a table, cache or dictionary; see
+        `bilm.files.identity`."""
         facts = [self.options.inference_dict(), self.precision, self._words.tokens]
         return fingerprint((variable.numpy() for variable in self._variables()), facts)
 
@@ -411,7 +413,7 @@ class ELMo:
 
     @property
     def precision(self) -> str:
-        """The precision of matrix products: "float32" or "bfloat16"."""
+        """The precision of matmuls: "float32" or "bfloat16"."""
         return self.network.stacks[0].precision
 
 

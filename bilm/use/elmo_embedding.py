@@ -54,8 +54,8 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         train_language_model: train the language model too.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         words: for loaders: source of the word vectors, if no files are given.
-        trainable: False also freezes the mix. As in Keras, changing the attribute sets it for the
-            mix too, and `mix.trainable` alone is not saved.
+        trainable: False freezes the mix too. As in Keras, assigning the attribute also sets it for
+            the mix, and a different `mix.trainable` is not saved.
 
     Call arguments:
         inputs: strings: sentences (batch,), which are split at white space, or tokens (batch,
@@ -287,7 +287,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:
     """Check `words`, which may come from a saved layer, and return its values."""
     if words is None:
-        raise InputError("weight_file must be given, or words, got neither.")
+        raise InputError("weight_file or words must be given, got neither.")
     require(OBJECT, words=words)
     kind, vocabulary, n_rows = (words.get(key) for key in ("kind", "vocabulary", "n_rows"))
     require(one_of(KINDS), kind=kind)
@@ -302,7 +302,7 @@ def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:
 
 
 def _are_ids(inputs: Any) -> bool:
-    """Whether inputs are ids instead of text; lists by their first value."""
+    """Whether inputs are ids instead of text; for lists, whether the first value is an id."""
     if hasattr(inputs, "dtype"):
         is_ragged = isinstance(inputs, tf.RaggedTensor)
         return not is_ragged and "int" in getattr(inputs.dtype, "name", inputs.dtype)

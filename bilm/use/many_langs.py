@@ -77,7 +77,13 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
     published weights reject them.
 
     `source` is a folder or ZIP file with the files above, or a name or an address, see
-    `bilm.files.named_models`. The results are an HDF5 file and a JSON file.
+    `bilm.files.named_models`. The results are an HDF5 file and a JSON file; existing ones are
+    replaced.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is damaged, or does not have the format described above.
+        ConnectionError: the model cannot be downloaded.
     """
     with _opened_folder(local_source(source)) as folder:
         path, config = _read_config(folder)

@@ -70,7 +70,7 @@ from bilm.use.elmo import Pretrained
 logger = logging.getLogger(__name__)
 
 GAP = "___"
-# Most logits in memory at a time.
+# Maximum number of logits in memory.
 _MOST_LOGITS = 2**24
 _DIRECTIONS = {"forward": 0, "backward": 1}
 
@@ -156,7 +156,8 @@ class _Request(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """Sentences as the network's inputs; backward, their order is reversed as well."""
+    """Sentences as the network's inputs; in the backward text, the sentences themselves are in
+    reverse order too."""
 
     vectors: tf.Tensor  # float32 (words, projection_dim)
     texts: list[TextRows]  # per direction
@@ -443,7 +444,7 @@ class Predictor:
 
     def _hidden(self, requests: Sequence[_Request], directions: Sequence[int]) -> np.ndarray:
         """The softmax's inputs at all positions, float32 (positions of all requests, dim), summed
-        over directions, because the logits of a product of softmaxes are the sum of theirs."""
+        over directions: the logits of a product of distributions are the sums of their logits."""
         read = self._read([request.tokens for request in requests])
         pairs = zip(read.starts, requests, strict=True)
         at = np.concatenate([start + np.asarray(request.positions) for start, request in pairs])
@@ -579,8 +580,8 @@ def _load_weights(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, 
 def _build(
     options: Options, files: ModelFiles, model: Pretrained, words: list[str] | None, where: str
 ) -> tuple[LanguageModel, Vocabulary]:
-    """The model without values, and its vocabulary. `words`: those stored with the softmax in the
-    file `where`."""
+    """The model without values, and its vocabulary. `words` are stored with the softmax in the file
+    `where`."""
     default_file = files.vocabulary
     named = None if model.softmax_file is None else model.vocab_file
     if named is not None and default_file is not None:

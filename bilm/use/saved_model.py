@@ -188,7 +188,12 @@ def _mixed(mix: Any, layers: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
     """The trained mix in a `.keras` file; `name` selects an `ELMoEmbedding` or `weight_layers` if
-    the file has several."""
+    the file has several.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        InputError: the file is damaged, or does not have exactly one such mix.
+    """
     path = require_path(keras_file, "a Keras model")
     files = "config.json", "model.weights.h5"
     with extracted(path, "Keras model", lambda names: files) as folder:

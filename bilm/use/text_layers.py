@@ -29,7 +29,7 @@ from bilm.data.encoding import (
 from bilm.data.sentences import EMPTY_TOKEN, WHITE_SPACE, as_tokens
 from bilm.use.tensor_checks import require_all
 
-# The white space of str.split; TensorFlow's split knows ASCII only.
+# The white space of str.split; TensorFlow splits at ASCII white space only.
 _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"  # noqa: E501
 
 

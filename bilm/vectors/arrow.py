@@ -1,7 +1,7 @@
 """Vectors as columns of Arrow tables and Parquet files; docs/files.md describes the columns.
 
-The shape of a sentence's vectors is (tokens, dim) or (layers, tokens, dim), without tokens if they
-are pooled, and with None for the number of tokens.
+The shape of a sentence's vectors is (tokens, dim) or (layers, tokens, dim), where the number of
+tokens is None; pooled vectors lack the axis of tokens.
 """
 
 from __future__ import annotations

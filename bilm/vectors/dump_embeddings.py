@@ -48,7 +48,8 @@ def dump_token_embeddings(
     elmo = ELMo.from_pretrained((options_file, weight_file), vocab_file=vocab_file)
     if elmo.options.max_word_length is None:
         raise InputError(
-            f"{options_file}: no char_cnn: a word-level model has its vectors already."
+            f"{options_file}: char_cnn is missing: the weights of a word-level model already hold "
+            "the vectors of its words."
         )
     words = Vocabulary(vocab_file).words
     encoder = EncodedWords(elmo.network, elmo.word_ids)
@@ -78,13 +79,14 @@ def dump_bilm_embeddings(
     """Write all layers of each sentence of a text file, computed separately for each sentence.
 
     Args:
-        vocab_file: one word per line, with <S>, </S> and <UNK>. Unused with character input.
+        vocab_file: one word per line, with <S>, </S> and <UNK>. With character input it is only
+            checked.
         dataset_file: one sentence per line, words separated by white space; plain or compressed.
         options_file: options.json of the model.
         weight_file: its HDF5 weights.
         outfile: the HDF5 file to write. Dataset str(0-based line number): float32 (n_layers + 1,
             words, 2 * projection_dim); an empty line has no words.
-        precision: "float32", or "bfloat16" for matrix products in bfloat16.
+        precision: "float32", or "bfloat16" for matmuls in bfloat16.
         overwrite: False raises an error if `outfile` exists.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Vectors of one text as one file; `bilm embed` without an engine writes it.
+"""Vectors of one text as one file, as `bilm embed` without --engine writes them.
 
 from bilm import ELMo, embed_file
 
@@ -184,12 +184,12 @@ class EmbeddingJob:
         streams = [name for name, form in FORMATS.items() if form.can_stream]
         has_no_keys = not self._format.has_sentence_keys
         for is_broken, rule in (
-            (by_sentence and has_no_keys, f"{kind} has no keys, so no sentence_keys"),
-            (by_sentence and self.has_ids, "sentence_keys does not go with ids or FASTA"),
-            (self.ids is not None and self.is_fasta, "ids does not go with FASTA, which has ids"),
+            (by_sentence and has_no_keys, f"{kind} cannot hold sentence_keys"),
+            (by_sentence and self.has_ids, "sentence_keys excludes ids and FASTA, which has ids"),
+            (self.ids is not None and self.is_fasta, "ids excludes FASTA, which has ids"),
             (self.resume and self.force, "resume continues, force starts over: choose one"),
             (stream and self.resume, "resume continues a file; the output is a stream"),
-            (stream and kind not in streams, f"a stream takes {' or '.join(streams)}, not {kind}"),
+            (stream and kind not in streams, f"a stream can be {' or '.join(streams)}, not {kind}"),
         ):
             if is_broken:
                 raise ArgumentsError(rule)
@@ -304,7 +304,7 @@ class EmbeddingJob:
         )
 
     def _facts(self, settings: dict[str, Any], n_sentences: int) -> str:
-        """The facts of the job for the complete file, as JSON; call it after reading the text."""
+        """The facts of the job for the complete file, as JSON; valid after the text was read."""
         texts = [self._digest.hexdigest()]
         texts += [] if self.ids is None else [text_digest(self.ids)]
         facts = {name: settings[name] for name in ("shard", "keys", "with_text")}

@@ -2,7 +2,7 @@
 
     lock            held by the process that works here
     job.json        record: program, its version, and settings (only the same job is resumed)
-    vectors.hdf5, journal   the finished vectors, see `SavedVectors`; none without the journal
+    vectors.hdf5, journal   the finished vectors, see `SavedVectors`; if there is no journal, none
 
 A folder without this record is neither used nor removed.
 """

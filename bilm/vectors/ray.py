@@ -96,7 +96,7 @@ def embed(
         address: address of a Ray cluster; None: the variable RAY_ADDRESS, or Ray is started on this
             machine and stopped at the end. If this process has called `ray.init`, that Ray is used.
         resume: skip files whose results are in OUT; texts are compared by their sizes.
-        show: called with the progress.
+        show: called with a `Stage` of the bytes of finished files.
 
     Raises:
         FileNotFoundError: no file matches, or the model does not exist.
@@ -321,8 +321,8 @@ def _to_read(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _to_write(path: str) -> Iterator[str]:
-    """A local name to write to; the file gets its own name after the block. On a disk, each killed
-    worker leaves a temporary file, which counts its tries: Ray repeats the file for ever."""
+    """A local name to write to; the file gets its own name after the block. Ray would retry a file
+    forever, so the temporary files that killed workers leave on a disk are counted as tries."""
     if not _is_address(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         tries = _temporary(path)

@@ -27,13 +27,14 @@ class SavedVectors:
     """Appends sentences to an HDF5 file in a folder, one dataset each; a context manager.
 
     They are saved after some seconds or megabytes, and saved sentences survive a crash
-    (`JournaledHDF5`). As the result of a job the file has the sentences' names at its top
-    (`becomes_result`). For other formats, which are written from it, it holds
+    (`JournaledHDF5`). If the file becomes the result of the job, each dataset has the name of its
+    sentence. Otherwise the result is written from this file, which holds
 
         vectors/NUMBER      the vectors of a sentence
-        sentences/N         uint8: JSON of the sentences of a save, N sentences after the first one
+        sentences/N         uint8: JSON of the sentences of one save, of which N were saved before
 
     Args:
+        becomes_result: whether the file becomes the result.
         with_ids: add the key to each dataset as the attribute `original_id`, as bio_embeddings
             does.
 

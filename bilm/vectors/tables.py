@@ -164,7 +164,7 @@ class TableEmbedder:
         """The table with its vectors, in memory.
 
         Raises:
-            InputError: as `schema` and `ELMo.encode`; or a value is too large for float16.
+            InputError: as for `schema` and `ELMo.encode`; or a value is too large for float16.
         """
         arrow = import_pyarrow()
         if not isinstance(table, arrow.Table):
@@ -189,7 +189,7 @@ class TableEmbedder:
                 sentence becomes a batch by itself.
 
         Raises:
-            InputError: as `__call__`, when the batch is reached.
+            InputError: as for `__call__`, when the batch is reached.
         """
         waiting: deque[_Piece] = deque()
         model = self._load()
@@ -279,7 +279,7 @@ def set_threads(n: int) -> None:
         settings.set_intra_op_parallelism_threads(n)
         settings.set_inter_op_parallelism_threads(n)
     except RuntimeError as error:
-        before = settings.get_intra_op_parallelism_threads() or "as many as there are processors"
+        before = settings.get_intra_op_parallelism_threads() or "one per CPU"
         raise InputError(
             f"threads must be set before TensorFlow is used in this process, got {n} after it was "
             f"used with {before}: use a new process."

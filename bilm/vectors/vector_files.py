@@ -182,14 +182,14 @@ class Keys:
         reason = self.problem(key) if is_short else limit
         if reason:
             raise InputError(
-                f"{where}: {shown(key)} cannot be a key: {reason}. Parquet and JSON lines take any "
-                "key; line numbers are always possible in text."
+                f"{where}: {shown(key)} cannot be a key: {reason}. Parquet and JSON lines accept "
+                "any key; plain text can have line numbers as keys."
             )
         self.taken.add(key)
         return True
 
     def problem(self, key: str) -> str | None:
-        """Why the format cannot hold a key next to the keys so far."""
+        """Why the format cannot hold a key in addition to the keys so far; None if it can."""
 
 
 _INDEX_PROBLEM = f"{SENTENCE_INDEX} is the name of the index of all sentences"
@@ -197,8 +197,8 @@ _INDEX_PROBLEM = f"{SENTENCE_INDEX} is the name of the index of all sentences"
 
 class _HDF5Keys(Keys):
     """A "/" in a key opens a group. Readers of `allennlp elmo`'s files find "a / b" by its name,
-    but a second key "a " is impossible. A file in memory tries out keys with characters that HDF5
-    may interpret."""
+    but a second key "a " is impossible. Keys with characters that HDF5 may interpret are tried in a
+    file in memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ class _NpzKeys(Keys):
             return _INDEX_PROBLEM
         if self.taken.isdisjoint({f"{key}.npy", key.removesuffix(".npy")}):
             return None
-        return "numpy.load takes KEY and KEY.npy for the same"
+        return "numpy.load does not distinguish KEY from KEY.npy"
 
 
 class Format:
