@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _MOVED = 0.02  # smallest difference of proportions that counts as growing or shrinking
 _HINT = """<p class='hint'>The most changed words by excess: the mean cosine distance of occurrences
-in different corpora minus that within a corpus. It is about 0 for a word that did not change. Bars
-are the proportions of the clusters in each corpus.</p>"""
+in different corpora minus the mean distance within a corpus. It is about 0 for a word that did not
+change. Bars are the proportions of the clusters in each corpus.</p>"""
 
 
 def write_change_page(

@@ -25,9 +25,8 @@ _MIN_SILHOUETTE = 0.25
 _NEARLY = 0.9  # fewer clusters are preferred at this proportion of the highest silhouette
 _COMPONENTS = 10
 _MIN_SIZE = 5  # mean occurrences per cluster
-# Gaussian clouds that clusters are compared with, and the number of points of each, at most.
-_CLOUDS = 3
-_CLOUD_SIZE = 200
+_CLOUDS = 3  # number of Gaussian clouds that clusters are compared with
+_CLOUD_SIZE = 200  # maximum number of points of a cloud
 _DEVIATIONS = 3.0  # by which a silhouette must exceed the mean of the clouds
 _STARTS = 5  # k-means runs; the best one is kept
 _TYPICAL = 20  # occurrences per cluster whose substitutes are computed
@@ -98,11 +97,12 @@ def cluster_occurrences(
 
     The vectors are centred, scaled to length 1 and reduced to their ten principal components, so
     that silhouettes are comparable between models of any size. `n_clusters` None tries the numbers
-    from 2 to `max_clusters`, with five occurrences per cluster on average. A number counts if its
-    mean silhouette (Rousseeuw 1987; by the cosine) is at least 0.25 (Kaufman and Rousseeuw 1990,
-    "Finding groups in data", chapter 2) and its clusters are clearer than k-means clusters of
-    Gaussian clouds, which have none, with the covariance of the vectors. The smallest such number
-    with at least 0.9 times the highest silhouette is chosen; without any, there is one cluster.
+    from 2 to `max_clusters` that leave at least five occurrences per cluster on average. A number
+    qualifies if its mean silhouette (Rousseeuw 1987; by the cosine) is at least 0.25 (Kaufman and
+    Rousseeuw 1990, "Finding groups in data", chapter 2) and its clusters are clearer than those
+    that k-means finds in unstructured Gaussian clouds with the covariance of the vectors. The
+    smallest qualifying number with at least 0.9 times the highest silhouette is chosen, or one
+    cluster if none qualifies.
 
     Raises:
         InputError: `occurrences` is empty, or has fewer different vectors than `n_clusters`.
@@ -248,7 +248,8 @@ def _mean_of(substitutes: Sequence[Substitutes]) -> tuple[dict[str, float], floa
 def nearby_words(
     occurrences: Occurrences, clusters: Clusters, cluster: int, n: int = 8, width: int = 10
 ) -> ScoredWords:
-    """The words within `width` tokens of a cluster's occurrences more often than of the others.
+    """The words that occur more often within `width` tokens of a cluster's occurrences than of
+    other clusters' occurrences.
 
     The score is the difference of log-odds with a prior from all occurrences, in standard
     deviations (Monroe, Colaresi and Quinn 2008, "Fightin' Words", section 3.4.1); the highest comes

@@ -25,7 +25,7 @@ _NARROWEST = 60
 class Context:
     """A word in a sentence."""
 
-    # With the query, after subtracting the mean of the searched vectors; None for a single one.
+    # With the query, after subtracting the mean of the searched vectors; None if there is only one.
     cosine: float | None
     sentence: Sentence
     position: int  # of the word, 0-based

@@ -144,7 +144,8 @@ class SplitText(NamedTuple):
 def set_aside(
     documents: Sequence[Document], share: float, max_tokens: int, seed: int = 0
 ) -> SplitText:
-    """Set complete documents aside as held-out text: a share of the tokens, or `max_tokens`.
+    """Set complete documents aside as held-out text: about a proportion `share` of the tokens, but
+    about `max_tokens` at most.
 
     `seed` determines the choice and the order of the training sentences.
     """

@@ -57,6 +57,9 @@ def measure_layers(
 
     Self-similarity is over at most 1,000 words with `min_occurrences`; `progress` is called with
     a `Stage` of sentences. Memory does not depend on the number of sentences.
+
+    Raises:
+        InputError: there are fewer than two sentences, or no word occurs often enough.
     """
     counts = Counter(token for sentence in sentences for token in sentence if is_word(token))
     words = sorted(word for word, count in counts.items() if count >= max(2, min_occurrences))

@@ -47,7 +47,7 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
 
     Raises:
         FileNotFoundError: the file is missing.
-        InputError: a line has another form, or no token has a label.
+        InputError: a line is malformed, or no token has a label.
     """
     form = labelled_form(path)
     if form == USES:
@@ -90,7 +90,7 @@ def read_labelled_uses(path: PathLike) -> Sample:
 
     Raises:
         FileNotFoundError: the file is missing.
-        InputError: a line has another form.
+        InputError: a line is malformed.
     """
     sentences: list[tuple[str, ...]] = []
     positions, labels = [], []

@@ -58,7 +58,7 @@ class Prediction:
     first_backward: float | None
     unknown: float  # proportion of tokens outside the vocabulary
     n_predictions: int  # words and sentence ends
-    # By each word's frequency in the training text, as `bilm train` reports it; None if unknown.
+    # Of each word's frequency in the training text, as `bilm train` reports it; None if unknown.
     unigram: float | None = None
 
     @property
@@ -213,7 +213,7 @@ def _baselines(
 
     `counts` are the frequencies of `ids` in a text with the targets; each target is subtracted from
     the counts that predict it. Frequencies are interpolated with the log-uniform distribution by
-    Witten and Bell's weights (new words weigh as much as the number of different words).
+    Witten and Bell's weights (it counts as much as one occurrence of each different word).
     """
     by_rank = np.log1p(1 / (np.arange(n_words) + 1)) / math.log(n_words + 1)
     by_id = np.bincount(ids, counts, n_words)

@@ -63,7 +63,8 @@ def forms_of(target: str) -> list[str]:
 
 def parse_target(text: str) -> tuple[tuple[str, ...], int, str]:
     """The tokens of a sentence such as "they [play] cards", the position of the marked token, and
-    the target. The tokens of "they [play+plays] cards" have the first form."""
+    the target. If the target has several forms, as in "they [play+plays] cards", the tokens have
+    its first form."""
     tokens, position = parse_query(text)
     target = tokens[position]
     return (*tokens[:position], forms_of(target)[0], *tokens[position + 1 :]), position, target
@@ -97,7 +98,7 @@ class WordsInSentences:
         return self.sentences[self.positions[occurrence, 0]]
 
     def sides(self, occurrence: int, width: int | None = None) -> tuple[Sentence, Sentence]:
-        """Up to `width` tokens before the word and after it; None takes the sentence."""
+        """Up to `width` tokens before the word and after it; None takes all of them."""
         number, position = self.positions[occurrence]
         sentence = self.sentences[number]
         start = 0 if width is None else max(0, position - width)
@@ -134,7 +135,11 @@ class WordsInSentences:
         return np.flatnonzero([word in forms for word in words])
 
     def of_targets(self: _Words, targets: Sequence[str], *, match_case: bool = False) -> _Words:
-        """The occurrences of targets, each with its target; every target must occur."""
+        """The occurrences of targets, each with its target.
+
+        Raises:
+            InputError: a target does not occur; callers prefix the message with the text's name.
+        """
         matches = [(int(k), t) for t in targets for k in self.of(t, match_case=match_case)]
         matches.sort(key=lambda match: match[0])
         names = [target for _, target in matches]
@@ -529,9 +534,9 @@ class Occurrences(WordsInSentences):
 
 
 def require_one_model(one: Occurrences, other: Occurrences) -> None:
-    """Require vectors of one model: the same size and, where known, the same fingerprint."""
+    """Require vectors of one model: the same size and, if both are known, the same fingerprint."""
     models = [text.about.get("model") for text in (one, other)]
-    require_same_model("the vectors of one text", models[0], "those of the other", models[1])
+    require_same_model("the vectors of one text", models[0], "the other text's", models[1])
     shapes = [text.vectors.shape[1:] for text in (one, other)]
     if shapes[0][1] != shapes[1][1]:
         raise InputError(

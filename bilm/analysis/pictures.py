@@ -51,7 +51,7 @@ class Kinds(NamedTuple):
     what: str  # "label", "cluster" or "word"
     names: list[str]  # most frequent first
     clusters: Clusters  # the occurrences by kind
-    styles: list[int]  # of colour and shape; -1 for grey
+    styles: list[int]  # number of a colour and shape for each kind; -1 for grey
 
 
 def write_picture(

@@ -106,7 +106,7 @@ def _draw_accuracy(axes: Any, cells: Sequence[ProbeCell], n_sentences: int) -> N
 
 
 def sense_chart(rows: Sequence[SenseRow]) -> Any:
-    """Bars of the accuracy of each way of finding senses; a figure."""
+    """A figure with bars for the accuracy of each row, over all uses and over ambiguous words."""
     figure = new_figure(8, 4)
     axes = figure.subplots()
     values = {

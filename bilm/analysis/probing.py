@@ -37,7 +37,7 @@ class ProbeSettings:
     """The probes to fit."""
 
     sizes: Sequence[int | None] = (None,)  # numbers of training sentences; None is all
-    seeds: Sequence[int] = (0, 1, 2)  # of the drawn sentences, the control task and the order
+    seeds: Sequence[int] = (0, 1, 2)  # for drawing sentences, the control task and the order
     control: bool = True  # also measure the control task, which doubles the time
     min_steps: int = 1000  # lowest number of optimiser steps of each probe
 
@@ -237,7 +237,7 @@ def checksum(path: PathLike) -> str:
 
 
 class Summary(NamedTuple):
-    """Mean and standard deviation (n - 1; 0 for a single number)."""
+    """Mean and sample standard deviation (0 for a single number)."""
 
     mean: float
     deviation: float

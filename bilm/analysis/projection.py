@@ -32,7 +32,7 @@ class Projection:
     # are equal; None for t-SNE.
     variance: np.ndarray | None
     n_distinct: list[int]  # different vectors in each layer; in layer 0, one for each spelling
-    # Of t-SNE, less in layers with few different vectors; None for PCA.
+    # Perplexity of t-SNE, lower in layers with few different vectors; None for PCA.
     perplexity: float | None
 
 

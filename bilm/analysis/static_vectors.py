@@ -77,11 +77,16 @@ class StaticVectors:
         return table
 
     def nearest(self, word: str, n: int = 10) -> list[tuple[float, str]]:
-        """The `n` nearest words as pairs (cosine, word), nearest first."""
+        """The `n` nearest words as pairs (cosine, word), nearest first.
+
+        Raises:
+            InputError: the word has no vector, or its vector is zero.
+        """
         return self._most_similar([word], [], n)
 
     def analogy(self, a: str, b: str, c: str, n: int = 10) -> list[tuple[float, str]]:
-        """a : b = c : ?, by b - a + c; pairs (cosine, word), nearest first."""
+        """a : b = c : ?, by b - a + c; pairs (cosine, word), nearest first. Errors as for
+        `nearest`."""
         return self._most_similar([b, c], [a], n)
 
     def _most_similar(
@@ -98,7 +103,7 @@ class StaticVectors:
 
     @cached_property
     def keyed_vectors(self) -> Any:
-        """The vectors but for zeros as gensim's `KeyedVectors`."""
+        """The vectors other than zeros, as gensim's `KeyedVectors`."""
         keyed = import_extra("gensim.models", "Searching static vectors").KeyedVectors(self.dim)
         rows = np.flatnonzero(self.vectors.any(axis=1)).tolist()
         keyed.add_vectors([self.words[row] for row in rows], self.vectors[rows])
@@ -133,6 +138,10 @@ class StaticVectors:
         `keep` are the words to keep, also in lower case; `max_words` reads only the first words. If
         a word is repeated, its first vector wins. Words that are not UTF-8, as in some published
         files, are skipped with a warning.
+
+        Raises:
+            FileNotFoundError: the file does not exist.
+            InputError: the file is damaged or malformed (file and line), or has no vector to keep.
         """
         path = require_file(path, "file of static vectors")
         words = None if keep is None else {*keep, *map(str.lower, keep)}
@@ -145,7 +154,7 @@ class StaticVectors:
             elif words is None or word in words:
                 rows.setdefault(word, vector)
         if n_cut:
-            warn_once(f"{path}: {n_cut:,} words are not UTF-8 and skipped.")
+            warn_once(f"{path}: {n_cut:,} words are not UTF-8 and were skipped.")
         if not rows:
             which = "word." if keep is None else "of the given words; is it of another language?"
             raise InputError(f"{path}: must have a vector for at least one {which}")
@@ -229,7 +238,7 @@ def train_word2vec(
     Args:
         read: returns the sentences; called once to count the words, and once per epoch.
         window: words predicted on either side.
-        min_count: rarer words are skipped.
+        min_count: words that occur less often are skipped.
         threads: with more than one, results differ slightly from run to run.
 
     Raises:
@@ -266,7 +275,8 @@ class _Restarted:
 
 
 def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[str]:
-    """The words of a text by descending frequency, then alphabetically."""
+    """The words that occur at least `min_count` times in a text, by descending frequency, then
+    alphabetically."""
     counts = Counter(token for sentence in sentences for token in sentence)
     frequent = (word for word, count in counts.items() if count >= min_count)
     ranked = sorted(frequent, key=lambda word: (-counts[word], word))

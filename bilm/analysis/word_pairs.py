@@ -51,8 +51,8 @@ def read_word_pairs(path: PathLike) -> Sample:
     """Read pairs in WiC's form: word, part of speech, positions, two sentences; tabs between them.
 
     Positions are 0-based, as in 2-5 for the two sentences; tokens are separated by spaces. The
-    tokens at the positions must look like forms of the word: at least half of them begin like it,
-    and where one does not, the token before it does not either (positions would be 1-based).
+    tokens at the positions must look like forms of the word: at least half of them begin like it.
+    If one does not but the token before it does, the positions are taken for 1-based, an error.
     """
     words: list[tuple[tuple[str, ...], int]] = []
     n_unlike = 0

@@ -216,7 +216,7 @@ def with_static(
         occurrences: their own vectors are ignored.
         static: vectors of words; zeros for a word without a vector.
         window: 0: the vector of the word itself, which is the same for all its uses; n: the mean
-            over n tokens on either side, without the word; None: over the sentence.
+            over n tokens on either side, without the word; None: over the whole sentence.
     """
     vectors = np.zeros((len(occurrences), 1, static.dim), np.float32)
     for k, row in enumerate(vectors):
