@@ -112,7 +112,7 @@ def _run(args: argparse.Namespace, program: str) -> int:
 
 
 def _end_orderly(number: int, _: object) -> None:
-    """At SIGTERM, leave no temporary files."""
+    """Exit at SIGTERM through all cleanup code, so that no temporary files are left."""
     raise SystemExit(128 + number)
 
 

@@ -170,7 +170,7 @@ def _print_agreement(lines: Sequence[Agreement]) -> None:
             f"{line.low:.3f} to {line.high:.3f}  {line.n} words"
         )
         if line.measure == "excess" and line.statistic == "Spearman" and line.high < 0:
-            note("Gold scores must rise with change; do these fall, as scores of relatedness?")
+            note("Gold scores must rise with change; are these scores of relatedness, which fall?")
 
 
 def _samples(

@@ -10,10 +10,10 @@ sentence: there, a word always has the cosine 1 with itself.
 
 --pairs reads pairs in the form of WiC: word, part of speech, positions (as in 2-5, 0-based) and two
 sentences, separated by tabs; the tokens at these positions must begin like the word. --gold has one
-answer per line, T (the same meaning) or F, or a number. It prints, for each layer, the accuracy of
-"the meaning is the same if the cosine is above a threshold", and Spearman's correlation of the
-cosines with the answers. The threshold is the best one for --train_pairs; without them, each half
-of the pairs gets the best one for the other half.
+answer per line, T (the same meaning) or F, or a number. For each layer, the command then prints
+the accuracy of the rule "the meaning is the same if the cosine is above a threshold", and
+Spearman's correlation of the cosines with the answers. The threshold is the best one for
+--train_pairs; without them, each half of the pairs gets the best one for the other half.
 
   bilm compare --pairs dev.data.txt --gold dev.gold.txt --model elmo \\
       --train_pairs train.data.txt --train_gold train.gold.txt
@@ -54,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument_group("pairs, instead of queries"),
         {
             "--pairs FILE": "pairs of sentences",
-            "--gold FILE": "an answer for each",
-            "--train_pairs FILE": "pairs to choose the threshold of each layer on",
-            "--train_gold FILE": "their answers",
+            "--gold FILE": "answers for --pairs, one per line",
+            "--train_pairs FILE": "pairs from which each layer's threshold is chosen",
+            "--train_gold FILE": "answers for --train_pairs, one per line",
         },
     )
     parser.set_defaults(format="text")

@@ -1,11 +1,11 @@
 """Write a trained model's weights for use.
 
-As a file in the published format, with the options for inference next to it, here in
+--outfile writes a file in the published format, with the options for inference next to it, here in
 weights.options.json:
 
   bilm dump --save_dir model --outfile weights.hdf5
 
-or as a model folder, with model.hdf5, options.json and vocab.txt:
+--model_dir writes a model folder, with model.hdf5, options.json and vocab.txt:
 
   bilm dump --save_dir model --model_dir elmo-mine
   bilm dump --save_dir model --model_dir elmo-small --dtype float16 \\

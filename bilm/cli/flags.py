@@ -172,9 +172,9 @@ _TYPES = {
     "X": _positive,
     "MB": value(float, "must be a number > 0 and up to 1e9", lambda x: 0 < x <= 1e9),
     "P": value(float, "must be a number from 0 to 1", lambda p: 0 <= p <= 1),
-    # The value remains text; it is parsed only to report mistakes early.
-    # File names may be of any bytes, but not words and sentences.
+    # Unlike file names, words and sentences must be UTF-8.
     **dict.fromkeys(("WORD", "QUERY", "SENTENCE"), value(str, "must be UTF-8", _is_utf8)),
+    # These values remain text; they are parsed only to report mistakes early.
     "DURATION": value(lambda text: parse_duration(text) and text, DURATION_RULE),
     "INTERVAL": value(lambda text: Interval.parse(text) and text, INTERVAL_RULE),
 }
@@ -287,7 +287,8 @@ def outputs(
 
 
 def _input_files(text: str) -> Iterator[str]:
-    """The files that a flag's value may name: one file, or all files of a glob, model or run."""
+    """The files that the value of a flag may name: one file, or all files of a glob, model or
+    run."""
     from bilm.files.named_models import cache_folder, find_published, is_remote
 
     if is_remote(text):
@@ -352,11 +353,12 @@ _RUN = {
     "--n_epochs N": "passes over the corpus (default of a preset: 1 to 10, by its size; of "
     "--init_from with weights: 1)",
     "--batch_size ROWS": "rows of a batch, per GPU",
-    "--learning_rate X": "learning rate of Adagrad: of all weights, or of the rows of words",
-    "--adam_learning_rate X": "learning rate of Muon and Adam, which train the other weights by "
+    "--learning_rate X": "learning rate of Adagrad, which trains all weights, or with Muon or Adam "
+    "only the word rows (softmax, word embeddings)",
+    "--adam_learning_rate X": "learning rate of Muon and Adam, which train the other weights in "
     "the default recipe",
-    "--n_train_tokens TOKENS": "words and sentence ends of one epoch (default: the corpus is "
-    "counted)",
+    "--n_train_tokens TOKENS": "words and sentence ends of one epoch (default: counted in the "
+    "corpus)",
     "--reset_rate P": "probability that a sentence starts from zero LSTM states, as every "
     "sentence does in use; 0 trains like the original program",
     "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
@@ -383,8 +385,8 @@ _SCHEDULE = {
 FINE_TUNING = {
     "--init_from MODEL": "folder of checkpoints (ours or the original's), a checkpoint, a folder "
     "of `bilm dump --model_dir`, a weights file with its options in the same folder, or a name "
-    "(see `bilm models`). The new model has its network; without --preset or --options_file, it "
-    "is trained with the options of a training folder, or by --recipe",
+    "(see `bilm models`). The new model has the same network. Without --preset or --options_file, "
+    "it is trained with the options of MODEL if that is a training folder, otherwise by --recipe",
     "--init_vocab FILE": "vocabulary of that model (default: vocab.txt next to it); words that "
     "are also in --vocab_file keep their learned rows",
 }
@@ -394,8 +396,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     """Add the flags that may differ between calls of a run."""
     group = parser.add_argument_group(
         "the run",
-        "These flags override the preset, the options file, or the run that is continued; "
-        "these give the defaults.",
+        "These flags override the preset, the options file, or the run that is continued, from "
+        "which the defaults come.",
     )
     add(group, _RUN)
     add(parser.add_argument_group("monitoring"), _MONITORING)
@@ -406,7 +408,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def require_effect(args: argparse.Namespace, needs: str, *names: str) -> None:
-    """Reject typed flags that have no effect without what they need, such as another flag."""
+    """Reject flags of the command line that have no effect without `needs`, such as another
+    flag."""
     for name in names:
         if name in args.typed:
             usage_error(args, f"--{name} requires {needs}")

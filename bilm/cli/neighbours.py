@@ -1,10 +1,10 @@
 """Find the occurrences of a word that are nearest to the word in a sentence, layer by layer.
 
-QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards", or
-"they [play+plays] cards" to search two forms; the sentence then has the first one. The word is
-compared with the occurrences of the word in the text, by the cosine of their vectors after
-subtracting their mean. --static also shows the nearest words by static vectors, which do not depend
-on the sentence: table 4 of the paper (Peters et al., 2018).
+QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards". In
+"they [play+plays] cards" the word is play, and both forms are searched. The word is compared with
+its occurrences in the text, by the cosine of their vectors after subtracting their mean. --static
+also shows the nearest words by static vectors, which do not depend on the sentence: table 4 of the
+paper (Peters et al., 2018).
 
   bilm neighbours "they [play] cards" --model elmo --text corpus.txt
   bilm neighbours "a [play] in three acts" "they [play] cards" \\

@@ -1,10 +1,10 @@
 """Report the quality of a model on one page, before it is used.
 
-The model is measured on a sample of held-out text. The report has its perplexity, if it has its
-softmax, compared with the text's word frequencies and with reference models; how much it was
-trained, and whether more training is likely to help; the cosines of each layer's vectors
-(Ethayarajh 2019); words in context and their neighbours; and suspicious figures. --model may also
-be a training folder.
+The model is measured on a sample of held-out text. The report has the perplexity, compared with
+the text's word frequencies and with reference models, if the model has its softmax; the amount of
+training, and whether more is likely to help; the cosines of each layer's vectors (Ethayarajh 2019);
+words in context and their neighbours; and suspicious figures. --model may also be a training
+folder.
 
   bilm report heldout.txt --model elmo
   bilm report heldout.txt --model training-folder --out report.html

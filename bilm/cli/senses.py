@@ -200,8 +200,8 @@ def _write(path: str, words: list[_WordClusters]) -> int:
 def _save_clusters(path: str, words: list[_WordClusters]) -> None:
     occurrences = analysis.Occurrences.load(path)
     targets = set(occurrences.names)
-    # A position may belong to several targets, such as bank and bank+banks. A target that is not in
-    # the file has occurrences of others.
+    # A position may belong to several targets, such as bank and bank+banks. If a target is not in
+    # the file, its occurrences are there under other targets: None stands for any target.
     clusters: dict[tuple[str | None, int, int], str] = {}
     for word in words:
         found = word.occurrences

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from bilm.data.sharding import ShardedCorpus
 
 _MEGABYTE = 1_000_000
-# With at least this many sentences, words that occur once or twice are left out of the vocabulary.
+# From this many sentences on, the next command leaves words that occur once or twice out of the
+# vocabulary.
 _LARGE = 10_000
 # The largest corpus for a preset, in tokens; larger ones suit the paper's size.
 _PRESETS = (

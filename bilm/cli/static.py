@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         _search(args)
         return 0
     if not (args.text and args.out) or is_search:
-        flags.usage_error(args, "name --text and --out, or --vectors and a question")
+        flags.usage_error(args, "name --text and --out, or --vectors and --nearest or --analogy")
     flags.require_effect(args, "--vectors", "max_words", "n")
     if args.method != "mean":
         flags.require_effect(args, "--method mean", "layer")

@@ -2,9 +2,9 @@
 
 IN is UTF-8 text (plain or compressed), one sentence per line, tokens separated by white space; - is
 standard input. Words are predicted for each token ___, or for the tokens that --place or --every
-name. The forward direction reads the tokens before the position, the backward direction those after
-it, and neither reads the token itself. Their distributions are multiplied, divided by p(word) and
-normalised over the vocabulary. Log-probabilities are natural logarithms (nats).
+selects. The forward direction reads the tokens before the position, the backward direction the
+tokens after it, and neither reads the token itself. Their distributions are multiplied, divided by
+p(word) and normalised over the vocabulary. Log-probabilities are natural logarithms (nats).
 
   bilm substitutes --text "They ___ it ." --model training-folder
   bilm substitutes text.txt --model elmo --every --n 5 --format tsv

@@ -1,8 +1,8 @@
 """Measure a model's perplexity on held-out text.
 
 Every token of the text is predicted by the full softmax; a word outside the vocabulary counts as
-<UNK>. Prints the perplexity of each direction and of both together. Each sentence is scored alone,
-as its vectors are computed alone.
+<UNK>. Prints the perplexity of each direction and of both together. Each sentence is scored
+independently of the others, just as `bilm embed` computes its vectors.
 
   bilm test --save_dir model --test_prefix heldout.txt
 """

@@ -169,7 +169,7 @@ def write_results(
     lines: Callable[[Any], Iterable[str]] | None = None,
     n_pairs: int | None = None,
 ) -> None:
-    """Write the result of each sentence, or pair, to --out, which appears once complete.
+    """Write the result of each sentence, or pair, to --out; the file appears once it is complete.
 
     Args:
         results: (line number, result).

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "jieba for zh, residues for FASTA, rules for other languages)",
             "--lines sentence|paragraph|wrapped": "content of a line: one sentence; a "
             "paragraph of several; or part of a paragraph that ends at a blank line (default: "
-            "guessed from the first 2,000 lines of each file)",
+            "detected from the first 2,000 lines of each file)",
             **flags.FORCE,
             "--jobs N": "processes that split the text (default: one per CPU); the result is the "
             "same",

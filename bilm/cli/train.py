@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     from bilm.data.tokenized_text import read_record
     from bilm.data.untokenized import warn_if_other_tokenizer
 
-    # Options and vocabulary are checked before TensorFlow is imported, unless it reads them.
+    # Options and vocabulary are checked before TensorFlow is imported, unless --init_from needs it.
     if args.init_from is not None:
         training_run.join_workers(args.n_gpus)
     options = training_run.override(_chosen_options(args), args)
@@ -113,7 +113,7 @@ def _chosen_options(args: argparse.Namespace) -> Options:
         with open_weights(source.weights) as weights:
             training = weights.training() or {}
         options = preset_like(options, args.recipe)
-        # Of more passes over a small text, a trained model learns the text by heart.
+        # In more passes over a small text, a trained model would memorise it.
         reset_rate = training.get("reset_rate") or 0.0
         return dataclasses.replace(options, reset_rate=reset_rate, n_epochs=1)
 

@@ -77,8 +77,8 @@ def run_training(
     from bilm.training import train
     from bilm.training.replicas import find_worker
 
-    # A script's commands in the background begin with SIGINT ignored; `kill -INT` saves and ends
-    # them too.
+    # A script starts its background commands with SIGINT ignored. Restore it, so that `kill -INT`
+    # saves and ends them too.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = find_worker()

@@ -41,7 +41,7 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
             "--text FILE ...": TEXT,
             **SAMPLE,
             "--occurrences FILE": "save the occurrences and their vectors to this file (.npz): "
-            "later commands need no --text and, but for `neighbours`, no --model",
+            "later commands need no --text and, except for `neighbours`, no --model",
         },
     )
     parser.set_defaults(max_occurrences=1000, seed=0)
