@@ -29,7 +29,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=_DESCRIPTION)
     corpus = (
-        "text, one sentence per line, tokens separated by blanks (plain, .gz, .xz); by default the "
+        "text, one sentence per line, tokens separated by spaces (plain, .gz, .xz); by default the "
         "docstrings of the installed libraries, a million tokens, repeated as needed"
     )
     parser.add_argument("--corpus", type=Path, metavar="FILE", help=corpus)
@@ -39,7 +39,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     for value, text in ((Effort.QUICK, quick), (Effort.TRIAL, trial)):
         flag: dict[str, Any] = {"dest": "effort", "action": "store_const", "const": value}
         effort.add_argument(f"--{value.value}", **flag, help=text)
-    row = "measure only this row; may be given several times"
+    row = "measure only this row; may be repeated"
     parser.add_argument(
         "--row", dest="rows", action="append", choices=ROWS, metavar="NAME", help=row
     )

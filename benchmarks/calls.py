@@ -54,7 +54,7 @@ def small_calls(workspace: Workspace, effort: Effort) -> Measured:
                 figures.append(Figure(name, share, "", least, at_most=False))
                 by_clock = calls.clock / steady.clock
                 figures.append(Figure(f"{name}, wall-clock", by_clock, ""))
-    # A short first text, dominated by tracing: its time relative to that at the steady rate.
+    # A short first text, dominated by tracing: its time relative to its time at the steady rate.
     ends = itertools.accumulate(map(len, sentences))
     short = [s for s, end in zip(sentences, ends, strict=True) if end <= _SHORT]
     rate = _Model(files).rate(short, len(short))

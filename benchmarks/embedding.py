@@ -61,7 +61,7 @@ def embedding_speed(
 def embedding_memory(
     workspace: Workspace, effort: Effort, *, network: str, n_tokens: tuple[int, int]
 ) -> Measured:
-    """Peak memory above that before the call, for a file and for one four times as long.
+    """Peak memory minus the memory before the call, for a file and for one four times as long.
 
     Args:
         network: a preset, or "minimal", which processes a very long file in minutes.

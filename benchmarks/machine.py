@@ -68,7 +68,7 @@ def peak() -> int:
 
 
 def reset_peak() -> None:
-    """Reset `peak` to the current memory; without permission, it keeps the old peak."""
+    """Reset `peak` to the current memory; without permission, `peak` still returns the old one."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 

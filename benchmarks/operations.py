@@ -5,7 +5,7 @@ ignored. The counts follow Peters et al. (2018), sections 3.1 to 3.3:
 
 - each distinct word passes through the token encoder once, because the encoder ignores context;
 - a convolution covers the windows that touch a character; windows of padding only are all equal;
-- each input passes through every LSTM layer of each direction; in inference, the product of the
+- each input passes through every LSTM layer of each direction; in inference, the matmul of the
   first layer with a word's vector is needed only once per distinct word;
 - each prediction in training needs the logits of its target and of the sampled words;
 - training costs three times the forward pass: each matmul of the forward pass needs two in the

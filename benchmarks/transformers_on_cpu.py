@@ -4,7 +4,8 @@
 
 Needs torch, transformers and tokenizers, which bilm itself does not use. The transformers have
 random weights of the published shapes, because speed, memory and size do not depend on values.
-Each measurement has its own process. All read the same sentences, from strings to NumPy arrays.
+Each measurement runs in its own process, and turns the same sentences from strings into NumPy
+arrays.
 """
 
 from __future__ import annotations

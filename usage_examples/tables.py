@@ -15,7 +15,7 @@ program with all seeds.
 folder are skipped; --tasks selects tasks. The result of each run is a JSON line in --results, so an
 interrupted command continues, and a complete table is only printed. `TASKS` and `LIMITS` limit the
 time of a run; flags after -- are passed to the programs and override them, such as
--- --train_size 1.0 --epochs 12 --size 100. --sizes selects the proportions of figure1 and tuning.
+`-- --train_size 1.0 --epochs 12 --size 100`. --sizes selects the proportions of figure1 and tuning.
 --picture also draws a figure as PNG or SVG. For tables 5 and 6, see senses.py and `bilm probe`.
 """
 

@@ -1,4 +1,4 @@
-"""ELMo vectors from word ids: the characters of a vocabulary are encoded once, in advance.
+"""ELMo vectors from word ids: the words of a vocabulary are encoded once, in advance.
 
 Use it when the vocabulary of the text is known, to skip the character encoder. Words outside the
 vocabulary become <UNK>. Without arguments it uses a tiny random model from the tests.

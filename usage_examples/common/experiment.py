@@ -97,7 +97,7 @@ class Result(NamedTuple):
     dev: Scores
     test: Scores
     epochs: int  # to the best weights on the dev part
-    seconds: float  # of one epoch
+    seconds: float  # median duration of an epoch
     mixes: dict[str, Any]  # the weights of ELMo's layers and gamma, at "input" and at "output"
 
 
@@ -127,7 +127,7 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     number = flags.value(float, "must be a number >= 0", lambda x: 0 <= x < 1e9)
     flags.add(group, {"--lambda LAMBDA": penalty}, dest="l2_coef", type=number)
     proportion = flags.value(float, "must be a number from 0 to 0.99", lambda x: 0 <= x <= 0.99)
-    flags.add(group, {"--dropout RATE": "(default: 0.3)"}, type=proportion)
+    flags.add(group, {"--dropout RATE": "dropout rate (default: 0.3)"}, type=proportion)
     group = parser.add_argument_group("training")
     size = "train on N random examples, or on a proportion such as 0.1"
     flags.add(group, {"--train_size N": size}, type=_size)
@@ -135,11 +135,11 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
         group,
         {
             "--seeds N>=0 ...": "random seeds, one run each (default: 1)",
-            "--epochs N": "most epochs (default: %(default)s)",
+            "--epochs N": "maximum number of epochs (default: %(default)s)",
             "--patience N": "epochs without a better dev score before training ends (default: 3)",
-            "--batch_size N": "examples (default: %(default)s)",
+            "--batch_size N": "examples per batch (default: %(default)s)",
             "--size N": "units of an LSTM (default: %(default)s)",
-            "--learning_rate X": "of Adam (default: %(default)s)",
+            "--learning_rate X": "learning rate of Adam (default: %(default)s)",
             "--format text|json": "format of the results",
         },
     )
@@ -187,7 +187,7 @@ def run(task: Task, args: argparse.Namespace) -> list[Result]:
 
 
 def run_seed(task: Task, vectors: TokenVectors, args: argparse.Namespace, seed: int) -> Result:
-    """Train a model, and measure its best weights on the dev part."""
+    """Train a model, and measure it with the weights that were best on the dev part."""
     keras.utils.set_random_seed(seed)
     training = draw(task.parts["train"], args.train_size, seed)
     inputs = ModelInputs(vectors)
@@ -281,7 +281,7 @@ def training_batches(
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     counted = dataset.apply(tf.data.experimental.assert_cardinality(n_batches)).prefetch(2)
     options = tf.data.Options()
-    # The autotuner has no effect here, and can delay the end of an epoch by as long as it took.
+    # The autotuner is of no use here, and can double the duration of an epoch.
     options.autotune.enabled = False
     return counted.with_options(options)
 

@@ -94,7 +94,7 @@ class CRF(keras.layers.Layer):
         return scores + 0.0  # a new tensor, without a mask
 
     def compute_mask(self, scores: Any, previous_mask: Any = None) -> None:
-        """None: `loss` ignores tags of -1."""
+        """None: no mask is needed, because `loss` ignores tags of -1."""
 
     def loss(self, tags: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         """The negative log-probability of tags: float32 (batch,).

@@ -115,8 +115,8 @@ def parts_of(
 ) -> dict[str, list[T]]:
     """The examples of a folder: train, dev and test. Either dev or test may be missing.
 
-    Without dev, it is the last tenth of train; without test, dev is the test part, and the last
-    tenth of train is the dev part.
+    If one is missing, the last tenth of train is the dev part, and the file that exists, dev or
+    test, is the test part.
     """
     train = find_file(folder, f"train{ending}")
     dev, test = (file_if_there(folder, f"{part}{ending}") for part in ("dev", "test"))

@@ -105,7 +105,7 @@ class TokenVectors:
 
     Args:
         settings: the kind of vectors.
-        training: the training sentences, whose words can be learned.
+        training: the training sentences; learned vectors are for words that they repeat.
         sentences: all sentences.
         folder, progress: as for `SavedLayers`.
     """
