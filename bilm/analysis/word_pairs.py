@@ -178,9 +178,9 @@ def agreement_with_gold(
 ) -> list[LayerResult]:
     """How well the cosines of each layer, from `cosines`, agree with gold answers.
 
-    `thresholds` are by layer, such as the `best_threshold` of training pairs. None takes, for each
-    half of the pairs (even and odd numbers), the best threshold of the other half; the reported
-    threshold is the best one for all pairs.
+    `thresholds` are by layer, such as the `best_threshold` of training pairs. If it is None, each
+    half of the pairs (even and odd numbers) is compared with the best threshold of the other half,
+    and the reported threshold is the best one for all pairs.
     """
     stats = import_extra("scipy.stats", "Comparing with gold answers")
     results = []

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--minutes X": "training time; everything else needs about a minute (default: 3)",
             "--corpus FILE ...": "your own text (UTF-8, plain or compressed)",
             "--tokenized": "--corpus has one sentence per line, tokens separated by spaces",
-            "--words WORD ...": "words to show (default: those with the clearest clusters)",
+            "--words WORD ...": "words to show (default: the words with the clearest clusters)",
         },
     )
     parser.set_defaults(out="bilm-demo", minutes=3.0)

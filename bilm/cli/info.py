@@ -105,7 +105,7 @@ def _lstm_text(lstm: dict[str, Any]) -> str:
 
 
 def _amount(trained: dict[str, Any]) -> str:
-    """Tokens and passes of training, which include those of --init_from; or its steps."""
+    """The training in tokens and passes, including the training of --init_from; or in steps."""
     n = trained.get("n_train_tokens")
     if not trained.get("tokens"):
         return count(trained.get("steps") or 0, "step")

@@ -1,7 +1,8 @@
 """Draw the curves of training runs as a picture.
 
-Reads the logs that `bilm train` writes (train_log.jsonl): perplexity in training, and of the
-held-out text where it was measured, over the tokens seen. Needs the package matplotlib.
+Reads the logs that `bilm train` writes (train_log.jsonl), and draws the training perplexity and, if
+it was measured, the held-out perplexity over the number of training tokens seen. Needs the package
+matplotlib.
 
   bilm plot model --out curves.png
   bilm plot model-a model-b --out both.png

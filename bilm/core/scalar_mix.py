@@ -158,7 +158,7 @@ class ScalarMix(keras.layers.Layer):
 
     def __call__(self, lm_embeddings: Any, mask: Any = None, *args: Any, **kwargs: Any) -> Any:
         self._check(lm_embeddings, mask)  # here: Keras would add to an error raised in `call`
-        masks = () if mask is None else (mask,)  # Keras adds its own to None
+        masks = () if mask is None else (mask,)  # Keras would replace None by the inputs' mask
         return super().__call__(lm_embeddings, *masks, *args, **kwargs)
 
     def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor | None = None) -> Any:

@@ -180,7 +180,7 @@ def build_vocabulary(
 
     Args:
         counts_file: also write each type, a tab and its count, in the same order.
-        overwrite: False raises an error for files that exist.
+        overwrite: False raises an InputError for files that exist.
     """
     require_at_least(len(_SPECIAL), max_size=max_size)
     require(integer(), jobs=jobs)

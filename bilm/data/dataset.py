@@ -240,7 +240,7 @@ class LMDataset:
         return self._corpus.describe(*((state.shard, state.sentence) if state else (0, 0)))
 
     def iter_sentence_batches(self, max_tokens: int) -> Iterator[Batch]:
-        """Every sentence once, each in its own row, in one pass, also without `test`.
+        """Batches with one sentence per row, every sentence once; one pass, even without `test`.
 
         Each shard is sorted by sentence length and cut into batches of at most `max_tokens`
         positions, including padding; a longer sentence is a batch of its own.

@@ -49,7 +49,7 @@ def map_in_order(
         yield from compute_ahead(function, items, _AHEAD * jobs, pool)
     except BrokenProcessPool:
         raise InputError(
-            "A process was killed, maybe for lack of memory: fewer jobs need less."
+            "A process was killed, perhaps for lack of memory: fewer jobs need less memory."
         ) from None
     finally:
         with _ctrl_c_blocked():  # Python waits forever for a pool whose shutdown was interrupted.

@@ -57,13 +57,12 @@ class ShardedPart(NamedTuple):
 
 
 class ShardedCorpus(NamedTuple):
-    """A split corpus: training and held-out text, the number of skipped empty lines, and the number
-    of tokens, which is approximate unless they are separated by single spaces."""
+    """A split corpus."""
 
     training: ShardedPart
     heldout: ShardedPart | None
-    n_empty_lines: int
-    n_tokens: int
+    n_empty_lines: int  # skipped
+    n_tokens: int  # approximate, unless tokens are separated by single spaces
 
 
 def shard_corpus(
@@ -94,11 +93,15 @@ def shard_corpus(
         shard_bytes: approximate size of a training file, uncompressed.
         heldout: sentences to hold out, drawn at random from the complete corpus: a number (int) or
             a proportion (float between 0 and 1); 0: none.
+        seed: random seed, >= 0, of the held-out sentences and of the order.
         shuffle: distribute the sentences evenly and at random over the shards, and shuffle each
             shard. Otherwise sentences keep their order within and across shards.
         compress: "gz" or "xz"; None writes plain text.
         progress: called regularly with a `Stage`.
         bucket_bytes: bytes shuffled in memory at once; the order of the sentences depends on it.
+
+    Returns:
+        the patterns and sizes of both texts.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.

@@ -103,9 +103,9 @@ def tokenize_files(
     does not grow with the text.
 
     Args:
-        patterns: a glob, or several: UTF-8 text, maybe compressed; read in the order of names.
-            Of FASTA, each sequence is a sentence and each residue a token; of CoNLL-U, the tokens
-            stay as they are.
+        patterns: one or several globs of UTF-8 text, plain or compressed; read in the order of
+            names. In FASTA, each sequence is a sentence and each residue a token; CoNLL-U keeps its
+            tokens.
         out: the file to write, compressed if its name ends in .gz or .xz.
         language, method: as for `Tokenizer`; None: "residues" for FASTA, otherwise "xx".
         lines: as for `tokenize`; None: detected from the first 2,000 lines of each file.

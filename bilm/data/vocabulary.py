@@ -35,9 +35,9 @@ class Vocabulary:
 
     Args:
         filename: one token per line, UTF-8, may be compressed. White space around a token is
-            ignored. Every line has an id, but a blank line has no word, and the id of a repeated
-            token is that of its last line (see `has_word`). `<S>` and `</S>` are required, on any
-            line; `<UNK>` for training and for words outside the vocabulary.
+            ignored. Every line has an id, but a blank line has no word, and a repeated token has
+            the id of its last line (see `has_word`). `<S>` and `</S>` are required, on any line;
+            `<UNK>` for training and for words outside the vocabulary.
         validate_file: also raise an error for repeated tokens, blank lines, and tokens with white
             space.
         words: the lines, instead of a file; `filename` is then their origin, for messages.
@@ -242,9 +242,12 @@ def vocabulary_of(
     beside: PathLike | None,
     max_word_length: int | None = None,
 ) -> Vocabulary | None:
-    """The vocabulary of a model, or None: the words `stored` in the weights file `source`, or else
-    the file `beside` it. The user's vocabulary, `named`, must hold the same words; it is used if
-    the model has no vocabulary."""
+    """The vocabulary of a model: the file `named` by the user, or else the words `stored` in the
+    weights file `source`, or else the file `beside` it, or None.
+
+    Raises:
+        InputError: the user's vocabulary has other words than the model's.
+    """
     stored_vocabulary = None
     if stored is not None:
         stored_vocabulary = vocab_of_words(stored, f"the vocabulary in {source}", max_word_length)

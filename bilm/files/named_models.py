@@ -258,7 +258,7 @@ def _from_hugging_face(source: str, with_softmax: bool) -> str:
     except InputError:
         raise
     except Exception as error:  # the exceptions depend on the hub's HTTP library
-        try:  # the folder of an earlier download, maybe of some files
+        try:  # the folder of an earlier download, which may be incomplete
             folder = hub.snapshot_download(
                 name, revision=revision, local_files_only=True, allow_patterns=[]
             )

@@ -40,7 +40,7 @@ ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
 LSTM_GROUPS = ("RNN_", "rnn")
 # Additional datasets in our files. A softmax tied to the word embedding has only b.
 SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
-# Occurrences of each word of the vocabulary in the beginning of the training text.
+# Occurrences of each word of the vocabulary at the beginning of the training text.
 WORD_COUNTS = "vocabulary/counts"
 # The factor of each row of an int8 softmax.
 SOFTMAX_SCALES = "softmax/W_scales"
@@ -136,9 +136,9 @@ class WeightsFile:
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """The fingerprint of the network: of the model that a token cache or softmax belongs to, if
-        the file has an attribute `model`; otherwise of the token encoder, the LSTMs and their
-        words. None if the file lacks a part of it."""
+        """The fingerprint of the network: the attribute `model`, which a separate token cache or
+        softmax has; otherwise computed from the token encoder, the LSTMs and their words. None if
+        the file has neither the attribute nor a complete network."""
         with damage_named(self.path):
             if (model := self._file.attrs.get(MODEL)) is not None:
                 return str(model)
@@ -198,8 +198,8 @@ def require_model_of(part: WeightsFile | None, weights: WeightsFile | None) -> N
 
 
 def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None = None) -> None:
-    """Load the layers, and the initial states if the file holds any; `table` is the file of the
-    word table, if it is not `weights`."""
+    """Load the layers, and the initial states if the file holds any; `table` is the file of a token
+    cache, or of the word table if it is not in `weights`."""
     weights.load_initial_states(network.stacks)
     if table is None:
         weights.load(network.weight_table())

@@ -55,6 +55,9 @@ def test(
         progress: called with a `Stage` of predictions after each batch; requires
             `data.n_train_tokens`.
 
+    Returns:
+        the perplexity, with `sentences` if `per_sentence`.
+
     Raises:
         FileNotFoundError: the checkpoint does not exist.
         InputError: options, checkpoint and data do not fit, or the data is empty.
@@ -95,7 +98,7 @@ def evaluate(
     """Score a held-out text with a loaded model; see `test`. States are (1, ...) per direction.
 
     Args:
-        begin: initial states; None: the model's own.
+        begin: initial states; None: the model's initial states.
         training_states: states from which some sentences are also scored, for the result's
             `start_ratio`.
         show: called with the number of predictions so far.

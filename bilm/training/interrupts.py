@@ -21,7 +21,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._is_recorded = False
-        # A second interrupt was raised at once, perhaps within a step: do not save the state.
+        # Set when a second interrupt is raised at once, perhaps within a step: the state of the run
+        # may then be inconsistent and must not be saved.
         self.insisted = False
 
     def due(self) -> None:

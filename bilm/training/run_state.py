@@ -86,7 +86,7 @@ class RunState:
     train_perplexity: float = 0.0  # last batch
     settings: RunSettings = RunSettings()
     heldout: HeldoutState = HeldoutState()
-    # One entry per worker, None if its data set cannot resume; a running worker holds its own.
+    # One entry per worker, None if its data set cannot resume. A running worker has only its entry.
     iterator_state: tuple[IteratorState | None, ...] = (None,)
 
     @property

@@ -128,7 +128,7 @@ def _opened_folder(source: PathLike) -> Iterator[str]:
 
 
 def _members(path: str, names: Sequence[str]) -> list[str]:
-    """The names of a model's files: those in the same folder as the encoder."""
+    """The names of a model's files, which are in the same folder as the encoder."""
     folders = [posixpath.dirname(name) for name in names if posixpath.basename(name) == _ENCODER]
     if len(folders) != 1:
         raise InputError(

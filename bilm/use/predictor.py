@@ -269,7 +269,8 @@ class Predictor:
             forward_only: skip the backward direction, which halves the time.
 
         Raises:
-            InputError: a sentence is neither text nor a list of tokens, or `batch_size` is below 1.
+            InputError: a sentence is neither text nor a list of tokens, `batch_size` is below 1, or
+                a token is outside a vocabulary that lacks `<UNK>`.
         """
         return list(self.score_iter(sentences, batch_size=batch_size, forward_only=forward_only))
 
@@ -341,7 +342,8 @@ class Predictor:
             For each sentence a list of `Substitutes`, one per position.
 
         Raises:
-            InputError: an argument has a wrong value, or a sentence lacks a position.
+            InputError: an argument has a wrong value, a sentence lacks a position, or the
+                vocabulary lacks `<UNK>`.
         """
         require_at_least(1, batch_size=batch_size)
         require(integer(), n=n)
@@ -394,7 +396,7 @@ class Predictor:
     ) -> Iterator[SentenceScore]:
         read = self._read([request.tokens for request in requests])
         losses, _ = self._scorer.losses(read.vectors, [read.texts[d] for d in directions])
-        # Of each sentence: the tokens and `</S>`, and `<S>` and the tokens.
+        # Sentence after sentence: forward, the tokens and `</S>`; backward, `<S>` and the tokens.
         log_p = [-losses[0], *(-losses[1:, ::-1])]
         for request, start, known in zip(requests, read.starts, read.known, strict=True):
             stop = start + len(request.tokens) + 1

@@ -93,6 +93,9 @@ def embed_file(
         force: replace OUT and discard an interrupted job.
         progress: called with a `Stage` after each sentence.
 
+    Returns:
+        numbers of sentences, by what happened to them.
+
     Raises:
         FileNotFoundError: the text, the ids or the folder of OUT do not exist.
         InputError: arguments are wrong or cannot be combined; a line is not UTF-8, cannot be a key
