@@ -122,7 +122,7 @@ def test_another_text_of_the_same_size_is_not_resumed(stopped, corpus, tmp_path)
     for path in (tmp_path / f"train-{k}.txt" for k in read):
         lines = path.read_text(encoding="utf-8").splitlines()
         path.write_text("\n".join(reversed(lines)) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match="must not change: it held another text"):
+    with pytest.raises(InputError, match="its text is not the one read before"):
         train(other, tmp_path, first.checkpoint)
 
 

@@ -258,7 +258,7 @@ def test_what_does_not_go_with_a_source(golden, tmp_path):
     vocabulary = load_vocab(golden / "vocab.txt", options.max_word_length)
     with pytest.raises(InputError, match="init_vocab: name the vocabulary that"):
         load_pretrained(start, None, model, vocabulary)
-    with pytest.raises(InputError, match="the data needs a vocab"):
+    with pytest.raises(InputError, match="the data must have a vocab"):
         load_pretrained(start, golden / "vocab.txt", model, None)
     short = tmp_path / "short.txt"
     short.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")

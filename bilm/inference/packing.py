@@ -110,7 +110,7 @@ class PackedRunner:
         rows: Sequence[int] | None = None,  # row counts with a program; None: chosen for speed
         compiling: int = 12_000,  # cost of a compilation, in rows times steps
         longest: int = 255,  # words of a sentence; longer ones would leave too few rows
-        kept_words: int = 4096,  # least rows of a compiled loop's cache of pre-activations
+        kept_words: int = 4096,  # minimum rows of a compiled loop's cache of pre-activations
         loop_steps: int = 112,  # per run of a compiled loop; more waste memory with few sentences
     ) -> None:
         self._network = network
