@@ -261,7 +261,8 @@ class Options(_CheckedFields):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], training: bool) -> Options:
-        """Read an options file; see `from_dict`. Also raises the errors of `open`."""
+        """Read an options file; see `from_dict`. Also raises the errors of `open`, and an
+        InputError if the file is not JSON in UTF-8."""
         with open(path, encoding="utf-8-sig") as file:
             try:
                 values = json.load(file)

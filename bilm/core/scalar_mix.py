@@ -97,8 +97,8 @@ class ScalarMix(keras.layers.Layer):
 
     Args:
         n_layers: layers to mix, including the token layer; by default as many as `weights`.
-        weights: initial values of W, which a softmax turns into the factors of the layers:
-            AllenNLP's `scalar_mix_parameters`. None: zeros, so all layers have the same factor.
+        weights: initial values of W, (n_layers,), which a softmax turns into the factors of the
+            layers: AllenNLP's `scalar_mix_parameters`. None: zeros, for equal factors.
         gamma: initial value of gamma.
         l2_coef: adds l2_coef * sum(W ** 2) once to the losses of the model that holds the layer.
         use_top_only: gamma * top layer, without W and normalisation.
@@ -174,7 +174,8 @@ class ScalarMix(keras.layers.Layer):
 
     def layer_weights(self, n_layers: int) -> np.ndarray:
         """The factors of the layers of a model, gamma * softmax(W) or gamma for the top layer:
-        float64 (n_layers,)."""
+        float64 (n_layers,). Raises an InputError if the mix has another number of layers, or its
+        weights are not finite."""
         if self.n_layers != n_layers:
             raise InputError(
                 f"layers: the mix {self.name!r} must have {n_layers} layers like the model, got "
@@ -189,7 +190,8 @@ class ScalarMix(keras.layers.Layer):
         return gamma * softmax
 
     def mixed(self, lm_embeddings: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-        """The mix as a plain function of tensors, without Keras' mask."""
+        """The mix as a plain function of tensors, float32 (batch, time, dim): it neither checks
+        shapes nor sets Keras' mask."""
         lm_embeddings = tf.cast(lm_embeddings, tf.float32)
         gamma = tf.convert_to_tensor(self.gamma)
         if self.use_top_only:

@@ -325,7 +325,7 @@ class IteratorState(NamedTuple):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IteratorState:
-        """A state from the result of `to_dict`."""
+        """A state from the result of `to_dict`; other values raise an InputError."""
         try:
             rows = tuple(row and RowPosition(*row) for row in values["rows"])
             digests = tuple(values.get("digests", ()))
@@ -348,7 +348,8 @@ class IteratorState(NamedTuple):
         return self._replace(worker=worker, n_workers=n_workers, sentence=0, rows=rows, digests=())
 
     def require_like(self, beginning: IteratorState) -> None:
-        """Require the settings of a data set's initial state, without which batches differ."""
+        """Raise an InputError if the corpus or a setting differs from that of `beginning`, a data
+        set's initial state: its batches would not continue these."""
         saved, current = (dict(zip(self._fields[:-4], s, strict=False)) for s in (self, beginning))
         is_other = saved.pop("corpus") != current.pop("corpus")
         changes = ["the corpus has other files or sizes"] if is_other else []

@@ -79,6 +79,9 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
     A word's bytes, at most `max_word_length - 2`, are between the marks for begin and end of word.
     `<S>` and `</S>` have the mark for begin or end of sentence instead of bytes, even if they are
     words of a text.
+
+    Raises:
+        InputError: `max_word_length` is below 3, or `words` holds something else than text.
     """
     require(WORD_LENGTH, max_word_length=max_word_length)
     max_bytes = max_word_length - 2

@@ -113,8 +113,8 @@ class Vocabulary:
         return int(self.word_ids([word])[0])
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
-        """The ids of words, `<UNK>` for words outside the vocabulary (an error if it is missing):
-        (len(words),) int32."""
+        """The ids of words, `<UNK>` for words outside the vocabulary: (len(words),) int32. Without
+        `<UNK>`, such words raise an InputError."""
         ids = self.known_ids(words)
         outside = ids < 0
         if outside.any():
@@ -211,7 +211,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
         """Like `encode`, but the character ids: (number of words + 2, max_word_length) int32,
-        0..260, 260 is padding."""
+        0..260, 260 is padding. They do not depend on the vocabulary's words."""
         return self._char_ids(_with_boundaries(sentence, reverse, split))
 
     def _char_ids(self, words: Sequence[str]) -> np.ndarray:

@@ -168,7 +168,7 @@ class Replicas:
         return [json.loads(line) for line in lines.decode("utf-8").splitlines()]
 
     def require_same(self, facts: dict[str, Any]) -> None:
-        """Require the same settings for all workers."""
+        """Raise an InputError if the workers' settings differ; `facts` are this worker's."""
         settings, differing = self.all_gather(facts), []
         for index, theirs in enumerate(settings):
             differing += differences(settings[0], theirs, "for worker 0", f"for worker {index}")

@@ -190,7 +190,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
         return self.add_weight(name="state", shape=shape, initializer="zeros", trainable=False)
 
     def reset_states(self) -> None:
-        """Set the kept states of a `stateful` model to the initial states."""
+        """Set the kept states of a `stateful` model to the initial states; other models raise an
+        InputError."""
         if self._kept_states is None:
             raise InputError("reset_states: the model keeps no states; it is not stateful.")
         kept, initial = map(tf.nest.flatten, (self._kept_states, self.network.initial_states()))
@@ -276,8 +277,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
         """None: the time axes of the results differ, so Keras cannot carry their mask."""
 
     def checked(self, ids: Any, *, in_groups: bool = False) -> Any:
-        """Check the type and shape of ids and, if they have values, their range. Return the ids, or
-        an array if they are lists. `in_groups` allows the shape (batch, n, time + 2, ...)."""
+        """Raise an InputError if the type or shape of ids is wrong or, if they have values, their
+        range. Return the ids, or an array if they are lists. `in_groups` allows the shape (batch,
+        n, time + 2, ...)."""
         if not hasattr(ids, "dtype"):
             try:
                 ids = np.asarray(ids)

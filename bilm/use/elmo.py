@@ -82,8 +82,8 @@ class Pretrained(NamedTuple):
     def of(
         cls, source: ModelSource | Pretrained, unused: Sequence[str], **settings: Any
     ) -> Pretrained:
-        """A `Pretrained` from a source and settings. If `source` is a `Pretrained`, no settings may
-        be passed. Fields that the caller does not use, `unused`, must be None."""
+        """A `Pretrained` from a source and settings. Raises an InputError if settings accompany a
+        `Pretrained`, or a field that the caller does not use (`unused`) is not None."""
         if not isinstance(source, Pretrained):
             source, settings = cls(source, **settings), {}
         for name, value in settings.items():
@@ -206,7 +206,7 @@ class ELMo:
         return self._words.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
-        """Raise an error for a word without a vector; see `WordSource.refuse_unknown`."""
+        """Raise an InputError for a word without a vector; see `WordSource.refuse_unknown`."""
         self._words.refuse_unknown(sentence, where)
 
     @overload

@@ -62,7 +62,9 @@ class WordSource(NamedTuple):
         return [self.words or [], *dictionary_tokens]
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
-        """The encoder's ids of words, 0-based; see `encode_words` and `CachedWords`."""
+        """The encoder's ids of words, 0-based integers. A table or a cache alone: (len(words),).
+        Characters: (len(words), max_characters_per_token); with a cache, its row comes first, -1
+        for a missing word."""
         if self.kind in (TABLE, CACHE):
             return self.require_vocabulary().word_ids(words)
         if self.dictionary is not None:
@@ -82,7 +84,7 @@ class WordSource(NamedTuple):
         return {"kind": kind, "vocabulary": self.words, "n_rows": None}
 
     def require_vocabulary(self) -> Vocabulary:
-        """The words of the table or the cache; raises an error if they are missing."""
+        """The words of the table or the cache; an InputError if they are missing."""
         if self.vocabulary is None:
             owner = "a word-level model" if self.kind == TABLE else "a token cache"
             raise InputError(
@@ -92,7 +94,7 @@ class WordSource(NamedTuple):
         return self.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
-        """Raise an error for a word without a vector; `where` names the sentence."""
+        """Raise an InputError for a word without a vector; `where` names the sentence."""
         vocabulary = self.vocabulary
         if vocabulary is None or self.kind not in (CACHE, TABLE):
             return
@@ -132,7 +134,8 @@ def find_words(
     vocab_file: PathLike | None = None,  # the user's vocabulary of the table or the cache
     default_file: PathLike | None = None,  # the vocabulary next to the weights
 ) -> WordSource:
-    """Choose the source of word vectors."""
+    """Choose the source of word vectors. Raises an InputError if the files do not fit each other,
+    or a token cache lacks its vocabulary."""
     char_cnn = options.char_cnn
     dictionary = None if char_cnn is None else _dictionary(char_cnn, weights)
     if char_cnn is not None and table is None:
@@ -197,7 +200,7 @@ class CachedWords:
 
 
 class WordVectors(keras.layers.Layer):
-    """The vectors of words that are string tensors."""
+    """The vectors of words in string tensors, in graphs as well."""
 
     def __init__(
         self,
@@ -225,7 +228,7 @@ class WordVectors(keras.layers.Layer):
         return None if self.words is None else list(self.words.vocabulary)
 
     def require_words(self) -> None:
-        """Require that strings can be turned into vectors."""
+        """Raise an InputError if words cannot be encoded: a table without its vocabulary."""
         if self.words is None and self.characters is None:
             raise InputError(
                 "text: a word-level model needs the vocabulary of its training: give vocab_file, "
