@@ -174,7 +174,7 @@ def _decode(value: Any, where: str) -> str:
 
 
 def _reject_token(tokens: Sequence[str], where: str) -> None:
-    """Raise an error for the first token that is empty or has white space."""
+    """Raise an InputError for the first token that is empty or has white space."""
     for position, token in enumerate(tokens):
         if not token:
             raise InputError(f"{where}, token {position} {EMPTY_TOKEN}.")

@@ -112,7 +112,7 @@ def tokenize_files(
         jobs: number of processes, for more than a megabyte of text. They are spawned, so with more
             than one, a program must run its main code under `if __name__ == "__main__":`.
         progress: called regularly with a `Stage`.
-        overwrite: False raises an error if a file exists.
+        overwrite: False raises an InputError if a file exists.
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or the folder to write into does not exist.

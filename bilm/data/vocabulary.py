@@ -38,8 +38,8 @@ class Vocabulary:
             ignored. Every line has an id, but a blank line has no word, and a repeated token has
             the id of its last line (see `has_word`). `<S>` and `</S>` are required, on any line;
             `<UNK>` for training and for words outside the vocabulary.
-        validate_file: also raise an error for repeated tokens, blank lines, and tokens with white
-            space.
+        validate_file: also raise an InputError for repeated tokens, blank lines, and tokens with
+            white space.
         words: the lines, instead of a file; `filename` is then their origin, for messages.
 
     Attributes:
@@ -286,7 +286,7 @@ def _with_boundaries(sentence: str | Sequence[str], reverse: bool, split: bool) 
 
 
 def _validate(filename: PathLike) -> None:
-    """Raise an error for blank lines, white space within tokens, and repeated tokens."""
+    """Raise an InputError for blank lines, white space within tokens, and repeated tokens."""
     seen: dict[str, int] = {}
     for number, line in enumerate(read_lines(filename), start=1):
         word = line.strip()

@@ -55,7 +55,7 @@ def dump_weights(
         vocab_file: the words of the softmax, the same as in the folder's vocab.txt if it exists;
             None: that file.
         options_file: None writes `weights.options.json` next to `weights.hdf5`.
-        overwrite: False raises an error if a file exists, unless a killed call left only the
+        overwrite: False raises an InputError if a file exists, unless a killed call left only the
             options.
         dtype: "float32", or "float16" for files of half the size.
         softmax_dtype: dtype of the softmax, by default `dtype`; "int8" stores each row of its

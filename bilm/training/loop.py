@@ -138,7 +138,7 @@ class Run:
             return self.trainer.optimizer.set_rates(factor, state.done)
 
     def _train_step(self, inputs: Any, iterator_state: IteratorState | None) -> Signals:
-        """Do a step; if the loss is not finite, raise an error and keep the states."""
+        """Do a step; if the loss is not finite, raise a NotFiniteError and keep the states."""
         trainer = self.trainer
         losses, states, signals = trainer.run_step(inputs, trainer.lstm_states, self._signals())
         loss = float(np.mean(losses))

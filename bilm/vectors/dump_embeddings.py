@@ -37,7 +37,7 @@ def dump_token_embeddings(
         outfile: the HDF5 file to write: dataset `embedding` float32 (words, projection_dim) in the
             order of the vocabulary; the words, `vocabulary/words`, and the attribute `model`, the
             model's fingerprint, which other programs ignore.
-        overwrite: False raises an error if `outfile` exists.
+        overwrite: False raises an InputError if `outfile` exists.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -87,7 +87,7 @@ def dump_bilm_embeddings(
         outfile: the HDF5 file to write. Dataset str(0-based line number): float32 (n_layers + 1,
             words, 2 * projection_dim); an empty line has no words.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
-        overwrite: False raises an error if `outfile` exists.
+        overwrite: False raises an InputError if `outfile` exists.
 
     Raises:
         FileNotFoundError: a file does not exist.

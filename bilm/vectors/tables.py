@@ -243,7 +243,7 @@ class TableEmbedder:
         return schema.with_metadata({**(schema.metadata or {}), **ours})
 
     def _load(self, strict: bool = True) -> ELMo:
-        """The model in this process; `strict` raises an error if `threads` cannot be set."""
+        """The model in this process; `strict` raises an InputError if `threads` cannot be set."""
         with _LOCK:
             if self.threads is not None:
                 with contextlib.suppress(*([] if strict else [InputError])):
