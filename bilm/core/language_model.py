@@ -36,7 +36,7 @@ class LanguageModel(keras.Model):
 
     Args:
         options: training options, as a dict or `Options`. `n_tokens_vocab` is required.
-        is_training: False uses the full softmax, whatever the options are.
+        is_training: False uses the full softmax, regardless of the options.
         seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         mode: how the LSTMs are run; None: `Mode.PLAIN` for training, else `Mode.INFERENCE`.
