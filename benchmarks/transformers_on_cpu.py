@@ -56,8 +56,10 @@ def main() -> int:
         machine = describe_machine()
         products = {precision: _apart(measure_product, precision) for precision in _PRECISIONS}
         speeds = ", ".join(f"{products[p]:.0f} GFLOP/s in {p}" for p in _PRECISIONS)
-        print(f"{machine['processor']}, {_THREADS} threads; matmul: {speeds}; ")
-        print(f"{n_pieces:.2f} word pieces per word\n")
+        print(
+            f"{machine['processor']}, {_THREADS} threads; matmul: {speeds}; "
+            f"{n_pieces:.2f} word pieces per word\n"
+        )
         print("| model | precision | words/s | one sentence | memory | size on disk |")
         print("|---|---|---|---|---|---|")
         names = (args.model, *_RANDOM_ELMO, *_TRANSFORMERS)

@@ -114,7 +114,7 @@ def product(model, sentence, place, directions, prior):
 )
 def test_words_of_each_place(model, predictor, directions, prior):
     if directions == "backward" and model.n_directions == 1:
-        with pytest.raises(InputError, match="directions: must be 'forward' for this"):
+        with pytest.raises(InputError, match="directions must be 'forward' for this"):
             predictor.substitutes(SENTENCES, "all", directions=directions)
         return
     counted = {None: range(model.n_directions), "forward": [0], "backward": [1]}[directions]

@@ -196,7 +196,7 @@ def test_a_model_of_one_direction(tmp_path, capsys):
     arguments = ["substitutes", text, "--model", folder, "--place", "0"]
     assert json.loads(run(capsys, *arguments).out)["token"] == "the"
     error = input_error([*arguments, "--direction", "backward"], capsys)
-    assert "directions: must be 'forward' for this" in error
+    assert "directions must be 'forward' for this" in error
 
 
 def test_errors_name_the_line(place, capsys):
@@ -361,7 +361,7 @@ def test_minimal_pairs(place, capsys):
     printed = run(capsys, *arguments, "a.jsonl", "--out", "o.jsonl")
     assert "scoring 5/5 pairs" in printed.err
     first = json.loads(Path("o.jsonl").read_text("utf-8").splitlines()[0])
-    assert (first["phenomenon"], first["good"]["tokens"]) == ("agreement", 5)
+    assert (first["pair"], first["phenomenon"], first["good"]["tokens"]) == (0, "agreement", 5)
     np.testing.assert_allclose(first["bad"]["forward"], scores[0][1].forward_total, atol=1e-5)
 
 

@@ -195,7 +195,7 @@ def write_results(
         for number, result in counted(results, display.show, doing, n_pairs, unit):
             if args.format == "jsonl":
                 for value in objects(result) if objects else row_objects(rows(result)):
-                    line = json.dumps(_rounded({"line": number} | value), ensure_ascii=False)
+                    line = json.dumps(_rounded({fields[0]: number} | value), ensure_ascii=False)
                     out.write(f"{line}\n")
             elif args.format == "text" and lines is not None:
                 out.writelines(f"{printable(line)}\n" for line in lines(result))

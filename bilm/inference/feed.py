@@ -79,14 +79,15 @@ def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) ->
     ):
         if actual != needed:
             raise InputError(f"The data must have {what} = {needed}, got {actual}.")
-    n_tokens = options.n_tokens_vocab or 0
-    n_inputs = N_CHARACTERS if options.char_cnn else n_tokens
-    for what, ids, n in (
-        ("input", feed.distinct - 1, n_inputs),
-        ("next_token_id", feed.targets, n_tokens),
+    n_words = options.n_tokens_vocab or 0
+    words = f" (n_tokens_vocab = {n_words})"
+    inputs = (N_CHARACTERS, "") if options.char_cnn else (n_words, words)
+    for what, ids, (n, why) in (
+        ("input", feed.distinct - 1, inputs),
+        ("next_token_id", feed.targets, (n_words, words)),
     ):
         if ids.size and not (ids.min() >= 0 and ids.max() < n):
             raise InputError(
-                f"The data's {what} ids must be from 0 to {n - 1} (n_tokens_vocab = {n_tokens}), "
+                f"The data's {what} ids must be from 0 to {n - 1}{why}, "
                 f"got ids from {ids.min()} to {ids.max()}."
             )

@@ -364,9 +364,7 @@ class Predictor:
         if direction is not None:
             require(one_of(tuple(_DIRECTIONS)), directions=direction)
             if _DIRECTIONS[direction] not in directions:
-                raise InputError(
-                    f"directions: must be 'forward' for this model, got {direction!r}."
-                )
+                raise InputError(f"directions must be 'forward' for this model, got {direction!r}.")
             directions = [_DIRECTIONS[direction]]
         if prior is None:
             prior = len(directions) - 1
