@@ -123,8 +123,21 @@ def test_the_interval_of_the_excess_covers_other_samples():
     draws = [rng.normal(size=(2, 30, 8)) + 1 for _ in range(100)]
     found = [excess_interval(*draw, seed=k) for k, draw in enumerate(draws)]
     assert 85 <= sum(low <= 0 <= high for low, high in found) <= 100
+    # Few occurrences: some resamples are one occurrence, n times.
+    found = [excess_interval(old[:3], new[:3]) for old, new in draws]
+    assert all(-1 < low < high < 2 for low, high in found)
+    assert sum(low <= 0 <= high for low, high in found) >= 85
     low, high = excess_interval(draws[0][0], draws[0][1] + np.eye(8)[0] * 9)
     assert 0 < low < distances(draws[0][0], draws[0][1] + np.eye(8)[0] * 9)[2] < high
+
+
+def test_many_occurrences_with_equal_vectors():
+    """As in layer 0, which reads only the letters."""
+    vectors = np.tile(RNG.normal(size=(1, 1, 64)).astype(np.float32), (1500, 1, 1))
+    positions = np.array([(k, 0) for k in range(1500)])
+    uses = Occurrences([("bank", str(k)) for k in range(1500)], positions, vectors, ["bank"] * 1500)
+    (change,) = measure_change(uses, uses)
+    assert change.excess == pytest.approx(0, abs=1e-6) and change.jsd == 0
 
 
 # Targets

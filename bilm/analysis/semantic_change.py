@@ -214,17 +214,21 @@ def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float, float]:
 def excess_interval(old: np.ndarray, new: np.ndarray, seed: int = 0) -> tuple[float, float]:
     """The 95 % bootstrap interval of `excess` over the occurrences: vectors (n, dim), (m, dim).
 
-    Pairs of two draws of the same occurrence do not count.
+    Pairs of two draws of the same occurrence do not count. A resample of one occurrence alone has
+    no other pairs, and takes the mean distance of the sample.
     """
     rng = np.random.default_rng(seed)
     sums, within = [], []
     for vectors in (old, new):
         units, n = unit(vectors.astype(np.float32)), len(vectors)
         counts = rng.multinomial(n, np.full(n, 1 / n), _RESAMPLES).astype(np.float32)
-        sums.append(counts @ units / n)  # (resamples, dim)
+        counts = np.concatenate([np.ones((1, n), np.float32), counts])  # first the sample itself
+        mean = counts @ units / n  # (1 + resamples, dim)
         squares = np.square(counts).sum(axis=1)
-        pairs = np.maximum(n * n - squares, 1e-9)
-        within.append(1 - (n * n * np.square(sums[-1]).sum(axis=1) - squares) / pairs)
+        pairs = n * n - squares
+        cosines = (n * n * np.square(mean).sum(axis=1) - squares) / np.maximum(pairs, 1)
+        sums.append(mean[1:])
+        within.append(1 - np.where(pairs > 0, cosines, cosines[0])[1:])
     excess = 1 - (sums[0] * sums[1]).sum(axis=1) - (within[0] + within[1]) / 2
     low, high = np.percentile(excess, [2.5, 97.5])
     return float(low), float(high)
