@@ -455,7 +455,9 @@ class Occurrences(WordsInSentences):
         rounding, becomes zeros. `of` gives the directions of other occurrences from this mean.
         """
         vectors = (self if of is None else of).layer(layer)
-        centred = vectors - self.layer(layer).mean(axis=0)
+        # A float32 sum of thousands of equal vectors would differ from them by more than rounding.
+        mean = self.layer(layer).mean(axis=0, dtype=np.float64)
+        centred = vectors - mean.astype(np.float32)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         has_direction = norms > np.maximum(_SMALLEST_DIFFERENCE * lengths, 1e-12)
