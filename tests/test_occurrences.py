@@ -267,6 +267,9 @@ def test_a_file_is_written_and_read(elmo, tmp_path):
     again = Occurrences.encoded(elmo, sample, file=file, progress=interrupt)
     np.testing.assert_array_equal(again.vectors, whole.vectors)
     np.testing.assert_array_equal(Occurrences.load(file).vectors, whole.vectors)
+    # The same occurrences, under another name.
+    named = sample_uses(TEXT, ["bank+shore", "spring"])
+    assert set(Occurrences.encoded(elmo, named, file=file).names) == {"bank+shore", "spring"}
 
 
 def test_vectors_that_are_not_finite(tmp_path):

@@ -399,7 +399,7 @@ class Occurrences(WordsInSentences):
                     f"{file}: made with another model, other words, or another sample of the text; "
                     "name another file, or remove it."
                 )
-            return earlier
+            return replace(earlier, targets=sample.targets)
         n_layers = (elmo.n_layers if layer is None else 1) + context
         vectors = np.empty((len(sample), n_layers, elmo.dim), np.float32)
         done = 0
