@@ -152,6 +152,13 @@ def test_all_words_without_numbers_and_marks():
     assert sample.counts == {"": 5}
 
 
+def test_words_with_vowel_signs_accents_and_joiners():
+    """In Hindi, Persian, and decomposed French."""
+    words = ["हिन्दी", "می\u200cخواهم", "e\u0301te\u0301"]
+    sample = sample_uses([[*words, "👨\u200d👩\u200d👧", "\u0301", "।"]], None)
+    assert [token for _, token in uses(sample)] == words
+
+
 def test_each_use_is_as_likely_to_be_drawn():
     """In 2,000 draws of 5 out of 20, each use comes 500 times, within four standard deviations."""
     lines = [f"{k} bank" for k in range(20)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import unicodedata
 import zipfile
 import zlib
 from collections import Counter, defaultdict
@@ -40,6 +41,7 @@ _Words = TypeVar("_Words", bound="WordsInSentences")
 
 # Relative difference below which two vectors differ by rounding only.
 _SMALLEST_DIFFERENCE = 1e-5
+_JOINERS = "\u200c\u200d"  # zero width, also within words
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -71,7 +73,12 @@ def parse_target(text: str) -> tuple[tuple[str, ...], int, str]:
 
 
 def is_word(token: str) -> bool:
-    """Whether a token is a word, not a number, punctuation or an identifier."""
+    """Whether a token is a word, not a number, punctuation or an identifier.
+
+    Vowel signs, accents and joiners, as in Hindi and Persian words, are not letters for Python.
+    """
+    if not token.isalpha():
+        token = "".join(c for c in token if c not in _JOINERS and unicodedata.category(c)[0] != "M")
     return token.isalpha() and (len(token) > 1 or not token.isascii())
 
 
@@ -325,7 +332,7 @@ def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
     candidates = [
         word
         for word in counts
-        if word.isalpha()
+        if is_word(word)
         and ((word.islower() and len(word) > 3) or (len(word) > 1 and word.lower() == word.upper()))
     ]
     ranked = sorted(candidates, key=lambda word: (-counts[word], word))
