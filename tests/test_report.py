@@ -96,6 +96,14 @@ def test_ordinary_words_have_a_meaning():
     assert ordinary_words(sentences, 1) == ["bank"]
 
 
+def test_a_word_to_show_that_is_rare_in_the_sample(elmo):
+    sentences = [["the", "bank"]] * 6 + [["a", "spring"]] * 2
+    with pytest.raises(
+        InputError, match=r"'Spring' must occur 3 times in the 8 measured sentences"
+    ):
+        make_report(elmo, sentences, "news", [], words=["bank", "Spring"])
+
+
 def test_prediction_is_that_of_the_scores(trained):
     _, folder = trained
     predictor = Predictor.from_pretrained(folder)

@@ -14,8 +14,16 @@ import numpy as np
 
 from bilm.analysis.contexts import Context, in_context, line_markup
 from bilm.analysis.geometry import LayerGeometry, measure_layers
-from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
+from bilm.analysis.occurrences import (
+    Occurrences,
+    Sample,
+    Sentence,
+    forms_of,
+    ordinary_words,
+    sample_uses,
+)
 from bilm.analysis.page import page
+from bilm.core.errors import InputError
 from bilm.inference.scorer import exp_of_loss
 from bilm.progress import ShowStage, counted, quiet
 from bilm.terminal import table
@@ -27,7 +35,8 @@ if TYPE_CHECKING:
 
 _WIDTH = 100  # of text for a terminal
 _FIRST_TOKENS = 3
-_OCCURRENCES = 200  # of each example word
+_OCCURRENCES = 200  # of each example word, at most
+_MIN_OCCURRENCES = 3
 _N_WORDS = 4
 _TOKENS = 20  # on each side of a word in context
 # Limits beyond which a figure is suspicious; see `suspicions`.
@@ -136,10 +145,12 @@ def make_report(
         progress: called with a `Stage` of sentences.
 
     Raises:
-        InputError: there is too little text, or a word does not occur.
+        InputError: there is too little text, or one of `words` occurs less than three times.
     """
     if words is None:
         words = ordinary_words(sentences, _N_WORDS)
+    else:
+        _require_words(words, sentences)
     sample = None
     if words:
         sample = sample_uses(sentences, words, max_occurrences=_OCCURRENCES, seed=seed)
@@ -223,11 +234,23 @@ def _baselines(
     return (-np.log(by_rank[targets])).tolist(), (-np.log(mixed[targets])).tolist()
 
 
+def _require_words(words: Sequence[str], sentences: Sequence[Sentence]) -> None:
+    """Require that words occur often enough to be compared with their neighbours."""
+    counts = Counter(token.lower() for sentence in sentences for token in sentence)
+    for word in words:
+        n = sum(counts[form] for form in forms_of(word.lower()))
+        if n < _MIN_OCCURRENCES:
+            raise InputError(
+                f"words: {word!r} must occur {_MIN_OCCURRENCES} times in the {len(sentences):,} "
+                f"measured sentences, got {n}: measure more sentences, or choose another word."
+            )
+
+
 def _examples(elmo: ELMo, sample: Sample) -> list[list[Context]]:
     occurrences = Occurrences.encoded(elmo, sample)
     examples = []
     for word in sample.counts:
-        if len(occurrences.of(word)) < 3:
+        if len(occurrences.of(word)) < _MIN_OCCURRENCES:
             continue
         for number in dict.fromkeys(occurrences.contrasting_pair(word)):
             nearest = occurrences.neighbours(number, 2).same_word
