@@ -27,7 +27,8 @@ LABELS = "instead of --text: lines of a label, a tab, and a sentence with one [w
 FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
 
 SAMPLE = {
-    "--max_occurrences N": "occurrences of each word in a text, sampled uniformly (default: 1000)",
+    "--max_occurrences N": "occurrences of each word in a text, sampled uniformly; each takes up "
+    "to 4 * layers * dim bytes of memory (default: 1000)",
     "--match_case": "distinguish apple from Apple (default: they are one word)",
     "--seed N>=0": "random seed (default: 0)",
 }

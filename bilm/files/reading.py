@@ -38,9 +38,6 @@ SAVED_MODEL_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.in
                      "variables/variables.data-00000-of-00001")  # fmt: skip
 """The files of a SavedModel; the first one identifies it."""
 
-# Endings of compressed text files that are written.
-COMPRESSED = (".gz", ".xz")
-
 LONGEST_LINE = 2**24
 """Maximum number of bytes in a line of text, and in a word."""
 

@@ -379,11 +379,12 @@ def _read_text(
     columns = {"file": arrow.string(), "line": arrow.int64()}
     columns |= {"key": arrow.string()} if is_fasta(path) else {}
     schema = arrow.schema(columns | {"text": arrow.string()})
+    kind = "sequence" if "key" in columns else "line"
 
     def rows() -> Iterator[pa.RecordBatch]:
         for group, _ in windows(read_sentences(path, name), lambda _: 1, _BATCH_ROWS):
             for sentence in group:
-                embedder.check_row(sentence.text, f"{name}, line {sentence.number + 1}")
+                embedder.check_row(sentence.text, f"{name}, {kind} {sentence.number + 1}")
             numbers, texts, keys = zip(*group, strict=True)
             values = {"file": [name] * len(group), "line": numbers, "key": keys, "text": texts}
             yield arrow.RecordBatch.from_pydict({c: values[c] for c in schema.names}, schema)

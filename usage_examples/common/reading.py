@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from bilm.core.errors import InputError
-from bilm.files.reading import COMPRESSED, PathLike, read_lines
+from bilm.files.reading import PathLike, read_lines
 
 # A token of raw text: a number, 's, a word with hyphens, any other character.
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)*(?!\w)|['’]s\b|\w+(?:-\w+)*|[^\w\s]")
@@ -28,7 +28,7 @@ def find_file(folder: PathLike, name: str) -> str:
 
 def file_if_there(folder: PathLike, name: str) -> str | None:
     """`find_file`, or None for a missing file."""
-    paths = (os.path.join(folder, f"{name}{ending}") for ending in ("", *COMPRESSED))
+    paths = (os.path.join(folder, f"{name}{ending}") for ending in ("", ".gz", ".xz"))
     return next(filter(os.path.isfile, paths), None)
 
 
