@@ -169,6 +169,14 @@ def test_word2vec_is_the_same_by_seed_and_finds_what_goes_together():
     assert trained[0].nearest("a0", 1)[0][1] == "b0"
 
 
+def test_word2vec_reads_all_words_of_a_long_sentence():
+    """gensim itself ignores the words after the first 10,000."""
+    parts = [["a", "b"] * 5000, ["c", "d"] * 5000]
+    settings = {"dim": 4, "window": 2, "epochs": 1}
+    whole = train_word2vec(lambda: [parts[0] + parts[1]], **settings)
+    np.testing.assert_array_equal(whole.vectors, train_word2vec(lambda: parts, **settings).vectors)
+
+
 def test_frequent_words():
     sentences = [["b", "a", "b"], ["c", "a", "d"]]
     assert frequent_words(sentences, 1) == ["a", "b", "c", "d"]

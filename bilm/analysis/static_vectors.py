@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _BINARY = (".bin", ".bin.gz")
 _MOST = 10_000  # dimensions, words on either side, threads
+_LONGEST = 10_000  # words of a sentence; gensim ignores the others
 _HEAD = re.compile(r"[0-9]{1,9} [0-9]{1,9}")
 
 
@@ -266,12 +267,14 @@ def train_word2vec(
 
 @dataclass
 class _Restarted:
-    """Sentences that gensim can read several times."""
+    """Sentences that gensim can read several times; longer ones in parts of `_LONGEST` words."""
 
     read: Callable[[], Iterable[Sentence]]
 
     def __iter__(self) -> Iterator[list[str]]:
-        return map(list, self.read())
+        for sentence in self.read():
+            for start in range(0, len(sentence), _LONGEST):
+                yield list(sentence[start : start + _LONGEST])
 
 
 def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[str]:
