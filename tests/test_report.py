@@ -61,6 +61,8 @@ def test_layers_are_measured_as_the_paper_defines_it(elmo):
         adjusted = layer.self_similarity - layer.anisotropy
         assert layer.adjusted_self_similarity == adjusted
     assert measured[0].self_similarity == pytest.approx(1, abs=1e-5)
+    lines = ["", *map(" ".join, SENTENCES)]
+    assert measure_layers(elmo, lines, min_occurrences=2, seed=1) == measured
 
 
 def test_anisotropy_is_that_of_drawn_words(elmo):

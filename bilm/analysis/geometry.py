@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, is_word, unit
 from bilm.core.errors import InputError
+from bilm.data.sentences import read_stream
 from bilm.progress import ShowStage, counted, quiet
 
 if TYPE_CHECKING:
@@ -47,13 +48,14 @@ class LayerGeometry(NamedTuple):
 
 def measure_layers(
     elmo: ELMo,
-    sentences: Sequence[Sentence],
+    sentences: Iterable[str | Sentence],
     *,
     min_occurrences: int = 5,
     seed: int = 0,
     progress: ShowStage = quiet,
 ) -> list[LayerGeometry]:
-    """Measure each layer on at least two non-empty sentences.
+    """Measure each layer on at least two sentences: lists of tokens, or text that is split on white
+    space. Empty sentences are skipped.
 
     Self-similarity is over at most 1,000 words with `min_occurrences`; `progress` is called with
     a `Stage` of sentences. Memory does not depend on the number of sentences.
@@ -61,6 +63,7 @@ def measure_layers(
     Raises:
         InputError: there are fewer than two sentences, or no word occurs often enough.
     """
+    sentences = [tokens for _, tokens in read_stream(sentences, with_ids=False) if tokens]
     counts = Counter(token for sentence in sentences for token in sentence if is_word(token))
     words = sorted(word for word, count in counts.items() if count >= max(2, min_occurrences))
     draw = random.Random(seed)
@@ -76,7 +79,7 @@ def measure_layers(
     by_word = np.zeros((len(words), elmo.n_layers, elmo.dim))
     random_units, squares = np.zeros((2, elmo.n_layers, elmo.dim))
     norms, intra = np.zeros((2, elmo.n_layers))
-    encoded = elmo.encode_iter(([*sentence] for sentence in sentences), "all")
+    encoded = elmo.encode_iter(sentences, "all")
     pairs = zip(sentences, encoded, strict=True)
     total = len(sentences)
     for sentence, vectors in counted(pairs, progress, "measuring layers", total, "sentences"):

@@ -6,7 +6,7 @@ import html
 import math
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,7 @@ from bilm.analysis.occurrences import (
 )
 from bilm.analysis.page import page
 from bilm.core.errors import InputError
+from bilm.data.sentences import read_stream
 from bilm.inference.scorer import exp_of_loss
 from bilm.progress import ShowStage, counted, quiet
 from bilm.terminal import table
@@ -115,7 +116,7 @@ class Report:
 
 def make_report(
     elmo: ELMo,
-    sentences: Sequence[Sentence],
+    sentences: Iterable[str | Sentence],
     text: str,
     model: list[tuple[str, str]],
     *,
@@ -132,7 +133,7 @@ def make_report(
 
     Args:
         elmo: the model.
-        sentences: about a thousand non-empty sentences, as from `sample_sentences`.
+        sentences: about a thousand sentences, as from `sample_sentences`; see `measure_layers`.
         text: name of the text.
         model: facts about the model, shown in the report.
         predictor: the same model with its softmax, if available.
@@ -147,6 +148,7 @@ def make_report(
     Raises:
         InputError: there is too little text, or one of `words` occurs less than three times.
     """
+    sentences = [tokens for _, tokens in read_stream(sentences, with_ids=False) if tokens]
     if words is None:
         words = ordinary_words(sentences, _N_WORDS)
     else:
