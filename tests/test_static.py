@@ -175,6 +175,8 @@ def test_word2vec_reads_all_words_of_a_long_sentence():
     settings = {"dim": 4, "window": 2, "epochs": 1}
     whole = train_word2vec(lambda: [parts[0] + parts[1]], **settings)
     np.testing.assert_array_equal(whole.vectors, train_word2vec(lambda: parts, **settings).vectors)
+    lines = train_word2vec(lambda: map(" ".join, parts), **settings)
+    np.testing.assert_array_equal(whole.vectors, lines.vectors)
 
 
 def test_frequent_words():

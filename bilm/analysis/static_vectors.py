@@ -19,6 +19,7 @@ import numpy as np
 
 from bilm.analysis.occurrences import Sentence
 from bilm.core.errors import InputError, integer, require, require_at_least
+from bilm.data.sentences import read_stream
 from bilm.extras import import_extra
 from bilm.files.reading import (
     PathLike,
@@ -225,7 +226,7 @@ def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarr
 
 
 def train_word2vec(
-    read: Callable[[], Iterable[Sentence]],
+    read: Callable[[], Iterable[str | Sentence]],
     *,
     dim: int = 100,
     window: int = 5,
@@ -237,7 +238,8 @@ def train_word2vec(
     """Train skip-gram word2vec (Mikolov et al. 2013) with gensim.
 
     Args:
-        read: returns the sentences; called once to count the words, and once per epoch.
+        read: returns the sentences, lists of tokens or text that is split on white space; called
+            once to count the words, and once per epoch.
         window: words predicted on either side.
         min_count: words that occur less often are skipped.
         threads: with more than one, results differ slightly from run to run.
@@ -269,12 +271,12 @@ def train_word2vec(
 class _Restarted:
     """Sentences that gensim can read several times; longer ones in parts of `_LONGEST` words."""
 
-    read: Callable[[], Iterable[Sentence]]
+    read: Callable[[], Iterable[str | Sentence]]
 
     def __iter__(self) -> Iterator[list[str]]:
-        for sentence in self.read():
-            for start in range(0, len(sentence), _LONGEST):
-                yield list(sentence[start : start + _LONGEST])
+        for _, tokens in read_stream(self.read(), with_ids=False):
+            for start in range(0, len(tokens), _LONGEST):
+                yield tokens[start : start + _LONGEST]
 
 
 def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[str]:
