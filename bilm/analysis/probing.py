@@ -115,7 +115,8 @@ def probe(
     require_one_kind(train, test)
     check_sizes(settings.sizes, len(np.unique(train.positions[:, 0])))
     names = representations(train.n_layers, static is not None)
-    missing = [key for key in keys(names, settings) if key not in set(done)]
+    earlier = set(done)
+    missing = [key for key in keys(names, settings) if key not in earlier]
     task = _ProbeTask(train, test, static, settings.min_steps)
     return (task.cell(*key, control=settings.control) for key in missing)
 
