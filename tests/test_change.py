@@ -185,6 +185,8 @@ def test_occurrences_are_labelled_with_their_target():
     ]
     assert sample.counts == {"bank+banks": 4, "c++": 1, "gone": 0, "bank": 3}
     assert len(sample_targets(LINES, ["bank"], match_case=True)) == 2
+    with pytest.raises(InputError, match="targets must be an iterable of words, got 'bank'"):
+        sample_targets(LINES, "bank")  # not its letters
 
 
 def test_targets_with_a_part_of_speech():

@@ -27,7 +27,7 @@ from bilm.analysis.occurrences import (
     sample_of,
     unit,
 )
-from bilm.core.errors import InputError, require_at_least
+from bilm.core.errors import InputError, iterable, require, require_at_least
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
@@ -109,6 +109,7 @@ def sample_targets(
     Raises:
         InputError: `targets` is empty, or no target occurs.
     """
+    require(iterable("words"), targets=targets)
     targets = list(dict.fromkeys(targets))
     if not targets:
         raise InputError("targets must name at least one word.")
@@ -179,6 +180,7 @@ def measure_change(
         InputError: the occurrences have no labels, or come from different models.
     """
     require_at_least(2, min_occurrences=min_occurrences)
+    require(iterable("words"), targets=() if targets is None else targets)
     both = [(corpus, uses_of(corpus)) for corpus in (old, new)]
     require_one_kind(old, new)
     words = list(both[0][1] | both[1][1] if targets is None else targets)
