@@ -129,7 +129,12 @@ class ELMo:
         corpus: runs the network over sentences; its window size is adjustable.
     """
 
-    def __init__(self, words: WordSource, network: BiLM) -> None:
+    def __init__(self, words: WordSource, network: BiLM | None = None) -> None:
+        if not isinstance(words, WordSource) or network is None:
+            raise InputError(
+                "ELMo is created by ELMo.from_pretrained(source); for two files, the source is "
+                "(options, weights)."
+            )
         self.options = options = words.options
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim

@@ -185,7 +185,12 @@ class Predictor:
         window_tokens: tokens to read ahead. Can be set.
     """
 
-    def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
+    def __init__(self, model: LanguageModel, vocabulary: Vocabulary | None = None) -> None:
+        if not isinstance(model, LanguageModel) or vocabulary is None:
+            raise InputError(
+                "Predictor is created by Predictor.from_pretrained(source); for two files, the "
+                "source is (options, weights)."
+            )
         self.options = model.options
         self.vocabulary = vocabulary
         self.window_tokens = 32768
