@@ -92,9 +92,32 @@ def test_elmo_embedder(model, elmo):
     for batch, expected in ((SENTENCES, first), (SENTENCES[::-1], second)):
         close(carrying(ids_of(batch))["lm_embeddings"], expected.lm_embeddings)
     assert np.abs(elmo.encode(SENTENCES[2:], "all")[0] - second.lm_embeddings[0, :, :3]).max() > 0.1
-    # flair's ELMoEmbeddings.use_layers_all (flair/embeddings/legacy.py)
-    joined = np.concatenate(elmo.encode([["Hello"]], layers="all")[0], axis=-1)
-    close(joined[0], first.lm_embeddings[1, :, 0].reshape(-1))
+    # _ElmoBiLm (allennlp/modules/elmo.py)
+    bilm = BidirectionalLanguageModel(*model.files, boundaries=True)
+    close(bilm(ids_of(SENTENCES))["lm_embeddings"], first.with_boundaries)
+
+
+def test_flair(model, elmo):
+    """`ELMoEmbeddings` (flair/embeddings/legacy.py): `use_layers_all`, after `embed_batch` has
+    embedded "hello" for the length of a vector."""
+    states = oracle.zero_states(model.options, 3)
+    embed(model, [["hello"]], states)
+    theirs = embed(model, SENTENCES, states).lm_embeddings
+    for row, layers in enumerate(elmo.encode(SENTENCES, layers="all")):
+        ours = np.concatenate(layers, axis=-1)
+        expected = np.concatenate(theirs[row, :, : len(SENTENCES[row])], axis=-1)
+        if row > 0:
+            close(ours, expected)
+        else:
+            assert np.abs(ours - expected).max() > 0.01
+
+
+def test_seqvec(model, elmo):
+    """`process_embedding` (seqvec/seqvec.py) and `reduce_per_protein` (bio_embeddings)."""
+    layers = embed(model, [list("SEQWENCE")]).lm_embeddings[0]
+    close(elmo.encode([list("SEQWENCE")], layers="sum")[0], layers.sum(axis=0))
+    protein = elmo.encode([list("SEQWENCE")], layers="sum", pooling="mean")[0]
+    close(protein, layers.sum(axis=0).mean(axis=0))
 
 
 def test_ids_of_allennlp_are_an_error(model):
@@ -296,6 +319,9 @@ def test_outputs_of_the_module(model, elmo):
         for layers, sentence in zip(result.lm_embeddings, SENTENCES, strict=True)
     ]
     close(np.stack(elmo.encode(SENTENCES, pooling="mean")), np.stack(means))
+    layer = ELMoEmbedding.from_pretrained(model.folder, layers="average")
+    pooled = keras.layers.GlobalAveragePooling1D()(layer(SENTENCES))  # hub.KerasLayer
+    close(pooled, np.stack(means))
     tokens = elmo.encode(SENTENCES, layers=0)
     dim = elmo.dim // 2
     close(tokens[0][:, :dim], result.token_embeddings[0, 1:5])
@@ -311,19 +337,20 @@ def test_outputs_of_the_module(model, elmo):
 def test_scripts_of_semeval2020(model, tmp_path):
     """cosine.py (mode mean) and distance.py on the vectors that `bilm change` saves."""
     for name, end in (("old", "here"), ("new", "there")):
-        lines = [f"{a} saw {b} {end}\n" for a in ("they", "we", "it") for b in ("it", "us")]
+        lines = [f"{a} saw {b} {end}\n" for a in ("they", "we", "it", "It") for b in ("it", "us")]
         (tmp_path / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
     (tmp_path / "words.txt").write_text("saw\nit\nthem\n", encoding="utf-8")
     out, uses = tmp_path / "change.tsv", tmp_path / "uses"
-    arguments = ["--targets", tmp_path / "words.txt", "--model", model.folder, "--out", out,
-                 "--save_uses", uses]  # fmt: skip
+    arguments = ["--targets", tmp_path / "words.txt", "--model", model.folder, "--match_case",
+                 "--out", out, "--save_uses", uses]  # fmt: skip
     texts = [tmp_path / "old.txt", tmp_path / "new.txt"]
     assert main(["change", *map(str, texts), *map(str, arguments)]) == 0
     header, *rows = (line.split("\t") for line in out.read_text("utf-8").splitlines())
     found = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
     assert found["them"]["PRT"] == "nan"
     with np.load(uses / "old.npz") as old, np.load(uses / "new.npz") as new:
-        for word in ("saw", "it"):
+        for word, count in (("saw", 8), ("it", 6)):  # extract_elmo.py leaves out "It"
+            assert len(old[word]) == len(new[word]) == count
             means = [vectors[word].mean(axis=0) for vectors in (old, new)]
             means = [mean / np.linalg.norm(mean) for mean in means]
             assert float(found[word]["PRT"]) == pytest.approx(1 / (means[0] @ means[1]), rel=1e-5)
