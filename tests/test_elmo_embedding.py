@@ -421,6 +421,31 @@ def test_all_kinds_of_words_are_saved_whole(request, tmp_path, kind):
     assert [float(loss) for loss in loaded.losses] == [float(loss) for loss in model.losses]
 
 
+def test_saved_in_a_subclass_of_a_model(words, tmp_path):
+    """Keras cannot build a subclass from the shape of its text: `build_from_config` does."""
+
+    class Classifier(keras.Model):
+        def __init__(self, **settings):
+            super().__init__(**settings)
+            self.elmo = ELMoEmbedding.from_pretrained(words.folder)
+            self.tags = keras.layers.Dense(2)
+
+        def call(self, text):
+            return self.tags(self.elmo(text))
+
+        def build_from_config(self, config):
+            self(tf.constant(["a"]))
+
+    text = tf.constant(["the cat"])
+    model = Classifier()
+    expected = model(text)
+    model.elmo.mix.gamma.assign([3.0])
+    assert np.abs(model(text) - expected).max() > 1e-3
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", {"Classifier": Classifier})
+    np.testing.assert_array_equal(loaded(text), model(text))
+
+
 @pytest.mark.slow
 def test_a_model_of_keras_exports_with_its_words(tmp_path, words):
     model = sentence_model(ELMoEmbedding.from_pretrained(words.folder))
