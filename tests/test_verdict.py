@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -39,6 +40,29 @@ def test_unknown_tokens_are_counted_in_each_file(tmp_path):
             yield np.array([0, 3, 1]), None
 
     assert Own(tmp_path / "a.txt", vocabulary, test=True).word_counts() is None
+
+
+def test_a_sample_is_taken_in_proportion_to_the_size_of_the_files(tmp_path):
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("<S>\n</S>\n<UNK>\nthe\ncat\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("the\n" * 900, encoding="utf-8")
+    (tmp_path / "b.txt").write_text("cat\n" * 100, encoding="utf-8")
+    counts = LMDataset(tmp_path / "?.txt", load_vocab(vocabulary)).word_counts(100)
+    assert counts.tolist() == [0, 100, 0, 90, 10]
+
+
+def test_memory_to_count_words_does_not_grow_with_unknown_words(tmp_path):
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
+    with open(tmp_path / "a.txt", "w", encoding="utf-8") as file:
+        file.writelines(f"{k} {k}-a {k}-b {k}-c\n" for k in range(100_000))
+    data = LMDataset(tmp_path / "a.txt", load_vocab(vocabulary))
+    tracemalloc.start()
+    counts = data.word_counts()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert counts.tolist() == [0, 100_000, 400_000]
+    assert peak < 25e6  # a table of all words takes 45 MB
 
 
 def test_a_warning_where_perplexity_means_little():

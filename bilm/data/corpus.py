@@ -73,9 +73,10 @@ class Corpus:
 
     def first_sentences(self, max_tokens: int | None = None) -> Iterator[list[str]]:
         """The sentences of all workers; with `max_tokens` about that number of tokens, from the
-        start of each file."""
-        most = math.inf if max_tokens is None else max_tokens / len(self.files)
-        for path in self.files:
+        start of each file, in proportion to its size."""
+        total = sum(self._sizes.values())
+        for path, size in self._sizes.items():
+            most = math.inf if max_tokens is None else max_tokens * size / total
             n_tokens = 0
             for sentence in map(str.split, read_text(path)):
                 if sentence:

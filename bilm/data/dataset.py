@@ -13,6 +13,7 @@ Source: Peters et al. (2018), section 3.1; rows are filled as in the original pr
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from bilm.core.errors import InputError, integer, require, shown
 from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
 from bilm.data.corpus import Corpus, IndexedText, IteratorCorpus, IteratorState, SentenceIds
 from bilm.data.encoding import EOS
+from bilm.data.prefetch import windows
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.files.reading import PathLike
 
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 # Inputs of a subclass's sentences to sort by length at once.
 _SORTED_AT_ONCE = 1 << 16
+# Tokens to count at once, so that memory does not grow with the words outside the vocabulary.
+_COUNTED_AT_ONCE = 1 << 16
 
 
 def reading_method(data: Any, *names: str) -> str:
@@ -141,12 +145,12 @@ class LMDataset:
         return self._counts if max_tokens is None else self._count(max_tokens)
 
     def _count(self, max_tokens: int | None) -> np.ndarray:
-        occurrences: Counter[str] = Counter()
-        for sentence in self._corpus.first_sentences(max_tokens):
-            occurrences.update(sentence)
-            occurrences[EOS] += 1
         counts = np.zeros(self.vocab.size, np.int64)
-        np.add.at(counts, self.vocab.word_ids(list(occurrences)), list(occurrences.values()))
+        sentences = self._corpus.first_sentences(max_tokens)
+        for window, _ in windows(sentences, len, _COUNTED_AT_ONCE):
+            occurrences = Counter(itertools.chain.from_iterable(window))
+            occurrences[EOS] += len(window)
+            np.add.at(counts, self.vocab.word_ids(list(occurrences)), list(occurrences.values()))
         return counts
 
     def first_ids(self, max_tokens: int) -> np.ndarray | None:
