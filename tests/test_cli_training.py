@@ -13,7 +13,7 @@ import pytest
 from bilm.cli import main
 from bilm.cli.training_run import override
 from bilm.core.options import Options, preset
-from bilm.training import load_options_latest_checkpoint
+from bilm.training import load_options_latest_checkpoint, train
 from bilm.training.run_state import read_run_state
 from tests.command_line import OPTIONS, input_error, train_arguments
 
@@ -213,3 +213,17 @@ def test_a_held_out_text_is_measured_every_epoch_by_default(text, tmp_path, caps
     arguments = train_arguments(text, str(tmp_path / "m"), "--heldout_prefix", text.heldout)
     assert main([*arguments, "--batch_size=12"]) == 0
     assert "best held-out perplexity" in capsys.readouterr().out
+
+
+def test_the_vocabulary_of_the_best_model_is_the_one_that_was_read(text, tmp_path, monkeypatch):
+    def train_after_a_change(*arguments, **settings):
+        words = Path(text.vocabulary).read_text(encoding="utf-8").split("\n")
+        Path(text.vocabulary).write_text("\n".join(sorted(words)), encoding="utf-8")
+        return train(*arguments, **settings)
+
+    monkeypatch.setattr("bilm.training.train", train_after_a_change)
+    before = Path(text.vocabulary).read_text(encoding="utf-8")
+    arguments = train_arguments(text, str(tmp_path / "m"), "--heldout_prefix", text.heldout)
+    assert main([*arguments, "--n_train_tokens=20"]) == 0
+    for folder in (tmp_path / "m", tmp_path / "m" / "best"):
+        assert (folder / "vocab.txt").read_text(encoding="utf-8") == before

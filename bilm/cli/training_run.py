@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags, text_command
 from bilm.cli.run_folder import open_corpus
 from bilm.core.options import MOST_CHARACTERS, Options
-from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines, read_text
+from bilm.files.reading import VOCABULARY_FILE, find_files, read_text
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 from bilm.terminal import count, import_tensorflow, note
@@ -153,7 +153,10 @@ def _note_words(
 
 
 def _keep_vocabulary(vocabulary: Vocabulary, save_dir: str) -> None:
-    """Copy the vocabulary to the run's folder and its folder `best`, so that both are complete."""
+    """Write the vocabulary to the run's folder and its folder `best`, so that both are complete.
+
+    `best` may appear after hours, when the vocabulary's file may have other words.
+    """
     from bilm.files.checkpoints import BEST_FOLDER
 
     for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
@@ -163,7 +166,7 @@ def _keep_vocabulary(vocabulary: Vocabulary, save_dir: str) -> None:
                 atomic_write(path) as temporary,
                 open(temporary, "w", encoding="utf-8", newline="\n") as copy,
             ):
-                copy.writelines(f"{line}\n" for line in read_lines(vocabulary.source))
+                copy.writelines(f"{word}\n" for word in vocabulary.words)
 
 
 # Display
