@@ -34,6 +34,17 @@ def test_train_leaves_a_model_and_its_vocabulary(trained):
     assert options["n_train_tokens"] == 504
 
 
+def test_the_options_of_a_run_have_the_size_of_its_corpus(trained, tmp_path, capsys):
+    text, save_dir = trained
+    stored = json.loads(Path(save_dir, "options.json").read_text(encoding="utf-8"))
+    (tmp_path / "options.json").write_text(json.dumps(stored | {"n_train_tokens": 40}), "utf-8")
+    arguments = train_arguments(text, str(tmp_path / "m"))
+    arguments[arguments.index(text.options)] = str(tmp_path / "options.json")
+    assert main(arguments) == 0
+    warning = "options.json: n_train_tokens is 40, but --train_prefix has 504 words and sentence"
+    assert warning in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_train_prints_the_model_and_shows_progress(text, capsys):
     save_dir = str(text.folder / "my model")

@@ -20,7 +20,7 @@ from bilm.training import loop
 from bilm.training.planning import choose_length
 from bilm.training.schedule import Plan
 from bilm.training.trainer import Trainer
-from tests.command_line import make_text, train_arguments
+from tests.command_line import input_error, make_text, train_arguments
 from tests.compare import assert_same_checkpoint
 from tests.small_runs import small_options, train, write_corpus
 
@@ -229,3 +229,5 @@ def test_the_same_command_keeps_the_length_of_a_run_by_time(clock, tmp_path: Pat
     assert main(arguments) == 0  # all steps are done
     again = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
     assert again == stored and stored["n_steps"] == 60
+    error = input_error([*arguments[:-1], "--time=2min"], capsys)
+    assert "seconds of --time is 60.0 there, 120.0 here" in error

@@ -34,6 +34,7 @@ from bilm.core.errors import InputError, differences
 from bilm.core.options import Options, preset, preset_like
 from bilm.files.file_choice import holds_checkpoint
 from bilm.files.reading import find_files
+from bilm.intervals import parse_duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,10 +134,12 @@ def _find_same_run(
         if args.precision is None:
             settings["precision"] = state.settings.precision
         options = dataclasses.replace(options, **values)
-        saved_values = saved.training_dict() | {
-            name: getattr(state.settings, name) for name in settings
-        }
-        reason = "; ".join(differences(saved_values, options.training_dict() | settings))
+        theirs = saved.training_dict() | {name: getattr(state.settings, name) for name in settings}
+        ours = options.training_dict() | settings
+        if args.time is not None:
+            theirs["seconds of --time"] = state.plan.seconds
+            ours["seconds of --time"] = parse_duration(args.time)
+        reason = "; ".join(differences(theirs, ours))
     if not reason:
         return options, checkpoint
     restart = f"bilm restart --save_dir {shlex.quote(args.save_dir)}"

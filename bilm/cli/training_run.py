@@ -97,6 +97,8 @@ def run_training(
         note(f"resuming from {checkpoint}")
     _note_words(texts, vocabulary, options.max_word_length or MOST_CHARACTERS)
     note("reading the corpus and compiling the model ...")
+    if checkpoint is None and args.n_train_tokens is None and worker.is_chief:
+        _check_train_tokens(options, args, corpus)
     with ProgressDisplay() as display:
         show = training_display(display, options.sample_softmax)
 
@@ -134,6 +136,17 @@ def _check_heldout(args: argparse.Namespace, tokenizer: str | None) -> None:
     )
     if both := training & heldout:
         note(f"Warning: {count(len(both), 'file')} of --heldout_prefix is also training text.")
+
+
+def _check_train_tokens(options: Options, args: argparse.Namespace, corpus: LMDataset) -> None:
+    """Warn if the options file has the size of another corpus, as the file of a run does."""
+    n_tokens = options.n_train_tokens
+    if n_tokens not in (None, corpus.n_train_tokens):
+        note(
+            f"Warning: {args.options_file}: n_train_tokens is {n_tokens:,}, but --train_prefix has "
+            f"{corpus.n_train_tokens:,} words and sentence ends: an epoch of this run has "
+            f"{n_tokens:,}. Leave n_train_tokens out, and they are counted."
+        )
 
 
 def _note_words(
