@@ -10,7 +10,7 @@ import pytest
 import bilm
 from bilm.core.errors import InputError
 from tests.compare import contents
-from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, train
+from tests.small_runs import ROWS, STEPS, VOCABULARY, Batches, random_batch, small_options, train
 
 
 def test_tokens_that_nobody_counts(tmp_path):
@@ -60,11 +60,30 @@ def test_a_data_set_of_the_wrong_kind(corpus, tmp_path):
         train(small_options("short_words_261"), corpus.data(both), tmp_path)
 
 
-def test_a_vocabulary_of_another_size(corpus, tmp_path):
-    options = small_options(n_tokens_vocab=5)
-    message = "ids must be from 0 to 4"
+@pytest.mark.parametrize("n_tokens", [5, 19])
+def test_a_vocabulary_of_another_size(corpus, tmp_path, n_tokens):
+    options = small_options(n_tokens_vocab=n_tokens, softmax_bias="unigram")
+    message = f"vocab.txt must have n_tokens_vocab = {n_tokens} words, got 18"
     with pytest.raises(InputError, match=message):
         train(options, corpus.data(options), tmp_path)
+    model = tmp_path / "model"
+    bilm.files.checkpoints.save_checkpoint(model, 1, {})
+    with pytest.raises(InputError, match=message):
+        bilm.test(options, str(model / "model.ckpt-1"), corpus.data(options, test=True))
+
+
+def test_a_held_out_text_that_does_not_fit(corpus, tmp_path):
+    options, both = small_options(), small_options("words")
+    data = corpus.data(options)
+    with pytest.raises(InputError, match=r"must have directions = 1, got 2\.$"):
+        train(options, data, tmp_path, heldout=corpus.data(both, "heldout.txt", test=True))
+    words = [*VOCABULARY[:3], *reversed(VOCABULARY[3:])]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    vocab = bilm.load_vocab(tmp_path / "vocab.txt")
+    heldout = bilm.LMDataset(corpus.folder / "heldout.txt", vocab, test=True)
+    with pytest.raises(InputError, match=r"vocab.txt must have the words of .*, but word 3 is"):
+        train(options, data, tmp_path, heldout=heldout)
+    assert not bilm.files.checkpoints.holds_checkpoint(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-7.index"])

@@ -257,11 +257,12 @@ def vocabulary_of(
         return stored_vocabulary
     user_vocabulary = load_vocab(named, max_word_length)
     if stored_vocabulary is not None:
-        _require_same_words(user_vocabulary, stored_vocabulary)
+        require_same_words(user_vocabulary, stored_vocabulary)
     return user_vocabulary
 
 
-def _require_same_words(vocabulary: Vocabulary, expected: Vocabulary) -> None:
+def require_same_words(vocabulary: Vocabulary, expected: Vocabulary) -> None:
+    """Require that two vocabularies have the same ids."""
     if vocabulary.size != expected.size:
         raise InputError(
             f"{vocabulary.source} must have the {expected.size} words of {expected.source}, got "

@@ -26,6 +26,7 @@ from bilm.inference.scorer import (
     exp_of_loss,
 )
 from bilm.progress import ShowStage, Stage
+from bilm.training.planning import check_vocabulary
 
 # Every n-th batch of sentences is also scored from the states of training.
 _COMPARED_EVERY = 8
@@ -65,6 +66,7 @@ def test(
     if not isinstance(options, Options):
         options = Options.from_dict(options, training=True)
     require(integer(), batch_size=batch_size)
+    check_vocabulary(options, data)
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(ckpt_file, model.weight_table())
     total = 0 if progress is None else data.n_train_tokens

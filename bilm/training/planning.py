@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import logging
 import os
@@ -16,9 +17,12 @@ import numpy as np
 
 from bilm.core.errors import InputError
 from bilm.core.options import Options
+from bilm.data import LMDataset, Vocabulary
+from bilm.data.vocabulary import require_same_words
 from bilm.files.checkpoints import holds_checkpoint, is_intact, list_checkpoints
 from bilm.files.reading import OPTIONS_FILE, PathLike, read_json_object
 from bilm.files.run_log import LOG_FILE
+from bilm.inference.feed import make_feed
 from bilm.intervals import Interval
 from bilm.training.replicas import Worker
 from bilm.training.verdict import unknown_warning
@@ -176,6 +180,30 @@ def check_shares(worker: Worker, *data_sets: Any) -> None:
                 f"The data is the share of worker {share[0]} of {share[1]}; this process is "
                 f"worker {worker.index} of {worker.count}: make it with worker={worker.share}."
             )
+
+
+def check_data(options: Options, data: Any, heldout: Any = None) -> None:
+    """Require that texts fit the options, before the first step and not after the first epoch."""
+    vocabulary = check_vocabulary(options, data)
+    if (other := check_vocabulary(options, heldout)) is not None and vocabulary is not None:
+        require_same_words(other, vocabulary)
+    _ = getattr(heldout, "n_train_tokens", None)  # raises the errors of the text
+    if isinstance(heldout, LMDataset):
+        for batch in itertools.islice(heldout.iter_distinct(1, 1), 1):
+            make_feed(batch, options)
+
+
+def check_vocabulary(options: Options, data: Any) -> Vocabulary | None:
+    """The vocabulary of a data set, which must have n_tokens_vocab words; None without one."""
+    vocabulary = getattr(data, "vocab", None)
+    if not isinstance(vocabulary, Vocabulary):
+        return None
+    if options.n_tokens_vocab not in (None, vocabulary.size):
+        raise InputError(
+            f"{vocabulary.source} must have n_tokens_vocab = {options.n_tokens_vocab} words, got "
+            f"{vocabulary.size}."
+        )
+    return vocabulary
 
 
 def with_train_tokens(options: Options, data: Any) -> Options:

@@ -120,6 +120,7 @@ def train(
         if heldout is not None or restart_ckpt_file is not None:
             checkpoints.require_own_best(tf_save_dir, is_resumed)
         planning.check_shares(replicas.worker, data, heldout)
+        planning.check_data(options, data, heldout)
         if is_chief:
             planning.check_options(tf_save_dir, {**unknown_options, **options.training_dict()})
         options = planning.with_train_tokens(options, data)
@@ -148,7 +149,6 @@ def train(
             every=every,
             patience=patience,
         )
-        _ = getattr(heldout, "n_train_tokens", None)  # raises errors before the first step
         if restart_ckpt_file is not None:
             saving.resume(run, restart_ckpt_file, is_resumed)
         elif init_from is not None:
