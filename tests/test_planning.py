@@ -15,6 +15,7 @@ import tensorflow as tf
 from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.core.options import Options, preset
+from bilm.data import LMDataset, load_vocab
 from bilm.intervals import parse_duration
 from bilm.training import loop
 from bilm.training.planning import choose_length
@@ -217,6 +218,19 @@ def test_the_bias_starts_at_unigram_frequencies(tmp_path):
     total = math.fsum(counts.values())
     expected = [math.log(counts[word] / total) for word in words]
     np.testing.assert_allclose(read, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_a_warning_if_the_vocabulary_is_not_sorted_by_frequency(tmp_path, caplog, is_sorted):
+    words = [f"w{k}" for k in range(30)]
+    text = "\n".join(" ".join(words[:n]) for n in range(1, 31))  # w0 is the most frequent word
+    (tmp_path / "train.txt").write_text(text, encoding="utf-8")
+    lines = ["<S>", "</S>", "<UNK>", *(words if is_sorted else reversed(words))]
+    (tmp_path / "vocab.txt").write_text("\n".join(lines), encoding="utf-8")
+    data = LMDataset(tmp_path / "train.txt", load_vocab(tmp_path / "vocab.txt"))
+    train(small_options(n_tokens_vocab=33, n_steps=1, sample_softmax=True), data, tmp_path)
+    warning = "its first 10 words occur 55 times in the training text, the most frequent ones 255"
+    assert ("descending frequency" in caplog.text) == (warning in caplog.text) != is_sorted
 
 
 @pytest.mark.slow

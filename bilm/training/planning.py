@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 # Tokens counted for a text's unigram perplexity and unknown words.
 _SAMPLED_TOKENS = 1_000_000
+# Fewest words of a vocabulary that are expected to be frequent.
+_FEWEST_FIRST = 10
 # A short text is read again until about this many tokens have been read.
 _TOKENS_TO_READ = 15_000_000
 _MOST_PASSES = 10
@@ -226,3 +228,20 @@ def word_counts(data: Any, name: str) -> tuple[np.ndarray | None, float | None]:
     if unknown is not None and (warning := unknown_warning(unknown, name)):
         logger.warning("%s", warning)
     return counts, unknown
+
+
+def warn_if_unsorted(vocabulary: Vocabulary, counts: np.ndarray) -> None:
+    """Log a warning if the first words are not frequent, as the sampled softmax assumes.
+
+    A vocabulary of another text is sorted well enough.
+    """
+    words = np.delete(counts, [vocabulary.bos, vocabulary.eos, vocabulary.unk])
+    n = max(_FEWEST_FIRST, len(words) // 10)
+    first, most = words[:n].sum(), np.sort(words)[-n:].sum()
+    if first < most / 2:
+        logger.warning(
+            "%s: for the sampled softmax the words must be sorted by descending frequency, as by "
+            "`bilm vocab`: its first %s words occur %s times in the training text, the most "
+            "frequent ones %s times",
+            vocabulary.source, f"{n:,}", f"{first:,}", f"{most:,}",
+        )  # fmt: skip

@@ -197,6 +197,9 @@ def _count_words(run: Run) -> None:
     if counts is None:
         return
     run.word_counts, run.record.unigram = counts, unigram_perplexity(counts, counts)
+    vocabulary = getattr(run.data, "vocab", None)
+    if vocabulary is not None and run.trainer.model.samples:
+        planning.warn_if_unsorted(vocabulary, counts)
     predicted = None
     if run.heldout is not None:
         predicted, _ = planning.word_counts(run.heldout, "the held-out text")
