@@ -238,3 +238,14 @@ def test_the_vocabulary_of_the_best_model_is_the_one_that_was_read(text, tmp_pat
     assert main([*arguments, "--n_train_tokens=20"]) == 0
     for folder in (tmp_path / "m", tmp_path / "m" / "best"):
         assert (folder / "vocab.txt").read_text(encoding="utf-8") == before
+
+
+@pytest.mark.slow
+def test_a_run_that_is_done_is_measured_on_a_new_held_out_text(text, tmp_path, capsys):
+    arguments = train_arguments(text, str(tmp_path / "m"), "--n_train_tokens=20")
+    assert main(arguments) == 0
+    capsys.readouterr()
+    assert main([*arguments, "--heldout_prefix", text.heldout]) == 0
+    done, best = capsys.readouterr().out.splitlines()
+    assert done.startswith("all steps of this run are done; ")
+    assert best.startswith("best held-out perplexity ") and best.endswith(" after step 1")

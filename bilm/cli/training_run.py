@@ -224,12 +224,14 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
         state, more = "all steps of this run are done", "More --n_epochs train"
         if record.stopped_early:
             state, more = "this run has stopped early", "A higher --patience trains"
-        print(f"{state}; the model is {record.checkpoint}")
-        note(f"{more} it further.")
-        return
-    print(f"trained {count(record.n_steps, 'step')}; the model is {record.checkpoint}")
+    else:
+        state = f"trained {count(record.n_steps, 'step')}"
+    print(f"{state}; the model is {record.checkpoint}")
     if record.best is not None:
         print(f"best held-out perplexity {record.best:.4f} after step {record.best_step:,}")
+    if record.n_steps == 0:
+        note(f"{more} it further.")
+        return
     print("\n".join(_verdict(record, sampled)))
     best_flag = " --best" if record.best is not None else ""
     run = f"--save_dir {shlex.quote(save_dir)}{best_flag}"

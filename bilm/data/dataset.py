@@ -115,6 +115,7 @@ class LMDataset:
                 )
         _ = vocab.unk  # raises if it is missing
         self._corpus = Corpus(filepattern, vocab, shuffle_on_load, test, seed, worker)
+        self._counts: dict[int | None, np.ndarray] = {}
         self._reverse = reverse
         self.vocab, self.worker = vocab, worker
         self.max_word_length = self._corpus.max_word_length
@@ -123,18 +124,14 @@ class LMDataset:
     def n_train_tokens(self) -> int:
         """Predictions (words and sentence ends) per direction in one pass over the corpus of all
         workers, counted when first needed. A subclass with other sentences should override it."""
-        return int(self._counts.sum())
-
-    @functools.cached_property
-    def _counts(self) -> np.ndarray:
-        return self._count(None)
+        return int(self._count(None).sum())
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray | None:
         """Occurrences of each word of the vocabulary in the text of all workers.
 
         Args:
-            max_tokens: approximate size of a sample, from the start of each file; None: all, which
-                is counted once.
+            max_tokens: approximate size of a sample, from the start of each file; None: all. Each
+                size is counted once.
 
         Returns:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
@@ -142,15 +139,18 @@ class LMDataset:
         """
         if not self._reads_files():
             return None
-        return self._counts if max_tokens is None else self._count(max_tokens)
+        return self._count(max_tokens)
 
     def _count(self, max_tokens: int | None) -> np.ndarray:
+        if max_tokens in self._counts:
+            return self._counts[max_tokens]
         counts = np.zeros(self.vocab.size, np.int64)
         sentences = self._corpus.first_sentences(max_tokens)
         for window, _ in windows(sentences, len, _COUNTED_AT_ONCE):
             occurrences = Counter(itertools.chain.from_iterable(window))
             occurrences[EOS] += len(window)
             np.add.at(counts, self.vocab.word_ids(list(occurrences)), list(occurrences.values()))
+        self._counts[max_tokens] = counts
         return counts
 
     def first_ids(self, max_tokens: int) -> np.ndarray | None:
