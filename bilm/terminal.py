@@ -38,6 +38,12 @@ def message(text: str) -> str:
     return printable(text[:_MAX_LENGTH]) + more
 
 
+def end_orderly(number: int, _: object) -> None:
+    """The commands' handler of SIGTERM, so that they leave no temporary files; `bilm.training`
+    replaces it during a run, which is saved."""
+    raise SystemExit(128 + number)
+
+
 def count(n: int, noun: str) -> str:
     """A number of things: "1 file", "1,000 files"."""
     return f"{n:,} {noun}{'s' * (n != 1)}"

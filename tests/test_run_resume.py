@@ -192,6 +192,18 @@ def test_killed_at_any_moment_the_same_command_goes_on(whole, text, tmp_path):
     assert_same_run(killed, whole)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_interrupted_saves_its_steps(text, tmp_path, number):
+    save_dir = tmp_path / "run"
+    endless = ("--n_epochs", "100000", "--save_minutes", "60", "--heldout_every", "100000epochs")
+    process = start_bilm([*command_of(text, save_dir), *endless])
+    wait_for((save_dir / "vocab.txt").exists, process)  # after the first step
+    process.send_signal(number)
+    _, error = process.communicate()
+    assert process.returncode == 130 and "the same command resumes the run" in error
+    assert last_step(save_dir) >= 1
+
+
 def test_the_same_command_with_other_options_is_refused(text, tmp_path, capsys):
     save_dir = tmp_path / "run"
     arguments = command_of(text, save_dir)

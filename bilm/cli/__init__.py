@@ -20,7 +20,7 @@ from pathlib import Path
 import bilm
 from bilm.cli.flags import HelpFormatter, Parser
 from bilm.core.errors import InputError, TrainingError
-from bilm.terminal import end_output, note, warnings_on_stderr
+from bilm.terminal import end_orderly, end_output, note, warnings_on_stderr
 
 SUBCOMMANDS = (
     "tokenize", "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "models",
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
         subcommand: run this subcommand, with `argv` as its arguments, as the scripts in bin/ do.
     """
     if argv is None:  # a process of our own
-        signal.signal(signal.SIGTERM, _end_orderly)
+        signal.signal(signal.SIGTERM, end_orderly)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we run
     if sys.stdin is None:
@@ -109,11 +109,6 @@ def _run(args: argparse.Namespace, program: str) -> int:
         more = f" {interrupt}" if interrupt.args else ""
         note(f"\n{program}: interrupted.{more}")
         return 130
-
-
-def _end_orderly(number: int, _: object) -> None:
-    """Exit at SIGTERM through all cleanup code, so that no temporary files are left."""
-    raise SystemExit(128 + number)
 
 
 def _one_line(error: Exception) -> str:

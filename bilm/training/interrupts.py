@@ -12,8 +12,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-# Handlers set by the application are kept.
-_REPLACEABLE = (signal.SIG_DFL, signal.default_int_handler)
+from bilm.terminal import end_orderly
+
+# Other handlers, set by the application, are kept.
+_REPLACEABLE = (signal.SIG_DFL, signal.default_int_handler, end_orderly)
 
 
 class Interrupts:
