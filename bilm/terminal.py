@@ -39,8 +39,8 @@ def message(text: str) -> str:
 
 
 def end_orderly(number: int, _: object) -> None:
-    """The commands' handler of SIGTERM, so that they leave no temporary files; `bilm.training`
-    replaces it during a run, which is saved."""
+    """Exit at SIGTERM through all cleanup code, so that no temporary files are left. A training run
+    replaces this handler of the commands, and saves its steps."""
     raise SystemExit(128 + number)
 
 
