@@ -143,6 +143,7 @@ class ScalarMix(keras.layers.Layer):
         self.use_top_only = use_top_only
         self.do_layer_norm = do_layer_norm
         self.return_regularization = return_regularization
+        self._start_W, self._start_gamma = values, gamma
         self.W = None
         if not use_top_only:
             self.W = self.add_weight(
@@ -230,7 +231,9 @@ class ScalarMix(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         names = ("n_layers", "l2_coef", "use_top_only", "do_layer_norm", "return_regularization")
-        return super().get_config() | {name: getattr(self, name) for name in names}
+        settings = {name: getattr(self, name) for name in names}
+        weights = None if self._start_W is None else self._start_W.tolist()
+        return super().get_config() | settings | {"weights": weights, "gamma": self._start_gamma}
 
 
 def _number(value: Any) -> Any:
