@@ -58,6 +58,11 @@ def test_lists_are_taken_as_they_are(of_words, words):
     )
 
 
+def test_ragged_ids_are_an_error(of_words):
+    with pytest.raises(InputError, match="sentences must have the same length"):
+        of_words(tf.ragged.constant([[1, 4, 5, 2], [1, 4, 2]]))
+
+
 @pytest.mark.parametrize("time", [2, 5])
 def test_an_empty_batch(of_characters, of_words, time):
     for model, shape in ((of_characters, (0, time, WIDTH)), (of_words, (0, time))):

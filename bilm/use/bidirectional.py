@@ -18,10 +18,13 @@ from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, load_network, open_if_given, require_model_of
-from bilm.use.tensor_checks import require_true
+from bilm.use.tensor_checks import is_tensor, require_true
 
 _EARLY_PADDING = "ids must have padding (0) only at the end of a sentence, as Batcher pads"
 _NO_BOS = "ids must start with <S> and end with </S>, as from Batcher; AllenNLP's ids have neither"
+_RAGGED = (
+    "ids: all sentences must have the same length: pad them with 0, as Batcher and TokenBatcher do."
+)
 _NO_WEIGHTS = (
     "the weights were never loaded: clone_model and from_config copy the configuration only, so "
     "call set_weights(model.get_weights())"
@@ -280,14 +283,13 @@ class BidirectionalLanguageModel(LayerOfFiles):
         """Raise an InputError if the type or shape of ids is wrong or, if they have values, their
         range. Return the ids, or an array if they are lists. `in_groups` allows the shape (batch,
         n, time + 2, ...)."""
-        if not hasattr(ids, "dtype"):
+        if not is_tensor(ids):
             try:
                 ids = np.asarray(ids)
             except ValueError:
-                raise InputError(
-                    "ids: all sentences must have the same length: pad them with 0, as Batcher and "
-                    "TokenBatcher do."
-                ) from None
+                raise InputError(_RAGGED) from None
+        if isinstance(ids, tf.RaggedTensor):
+            raise InputError(_RAGGED)
         dtype = getattr(ids.dtype, "name", ids.dtype)
         if "int" not in dtype:
             raise InputError(
@@ -302,7 +304,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         if len(shape) != 2 + len(last) or shape[2:] != last or is_short:
             axes = ", ".join(["batch", "time >= 2", *map(str, last)])
             raise InputError(f"ids must have the shape ({axes}), got {tuple(ids.shape)}.")
-        if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):
+        if isinstance(ids, np.ndarray) or hasattr(ids, "numpy"):
             array = np.asarray(ids)
             highest = N_CHARACTERS if self.n_tokens is None else self.n_tokens
             low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from bilm.core.errors import InputError
+from bilm.core.keras_backend import keras
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of TensorFlow or Keras, and not an array, a column or lists."""
+    return tf.is_tensor(value) or isinstance(value, keras.KerasTensor)
 
 
 def require_true(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
