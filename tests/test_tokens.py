@@ -143,6 +143,17 @@ def test_text_as_tensors_and_bytes(in_python, in_graphs):
             in_python["encode"](wrong)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_data_frame_is_not_its_column_names(in_python, in_graphs, library):
+    text = ["the cat", "dog"]
+    frame = pytest.importorskip(library).DataFrame({"cat": text})
+    for function in (in_python["encode"], in_python["score"], in_graphs["ELMoEmbedding"]):
+        for result, expected in zip(function(frame["cat"]), function(text), strict=True):
+            np.testing.assert_array_equal(result, expected)
+        with pytest.raises(InputError, match="must not contain white space"):
+            function(frame)
+
+
 def test_ids_are_padded_at_the_end(words):
     """As with Keras' pad_sequences, which pads in front."""
     layer = BidirectionalLanguageModel(*words.files, use_character_inputs=False)

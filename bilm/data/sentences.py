@@ -154,10 +154,12 @@ def as_tokens(sentence: Any, where: str, *, split: bool = True) -> list[str]:
 
 
 def as_python(values: Any) -> Any:
-    """A tensor or array as lists of its values; other values as they are."""
+    """A tensor, array or data frame as lists of its values; other values as they are."""
     if hasattr(values, "to_list"):  # a ragged tensor
         return values.to_list()
     values = values.numpy() if hasattr(values, "numpy") else values
+    if hasattr(values, "to_numpy") and not hasattr(values, "tolist"):
+        values = values.to_numpy()  # iterating over a data frame would give its column names
     return values.tolist() if hasattr(values, "tolist") else values
 
 

@@ -267,8 +267,9 @@ class ELMo:
         """The vectors of sentences.
 
         Args:
-            sentences: text that is split at white space, or lists of tokens, as lists, arrays or
-                tensors. Bytes are UTF-8. Trailing "" is padding, without vectors.
+            sentences: text that is split at white space, or lists of tokens, as lists, arrays,
+                tensors or a column of a data frame. Bytes are UTF-8. Trailing "" is padding,
+                without vectors.
             layers: "average" or "sum" of all layers, including the token layer; "top"; "all"; a
                 layer number, 0 for the token layer, -1 for the top; a trained `ScalarMix`; or one
                 weight per layer. Layer normalisation is done within each sentence.

@@ -60,8 +60,9 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
     Call arguments:
         inputs: strings: sentences (batch,), which are split at white space, or tokens (batch,
             time), padded with "". Or ids with BOS and EOS from `Batcher` or `TokenBatcher`, also
-            with a second axis, (batch, n, time + 2, ...). A tensor, a `keras.Input`, an array or
-            lists. Without a `keras.Input`, the first layer of a `keras.Sequential` takes text.
+            with a second axis, (batch, n, time + 2, ...). A tensor, a `keras.Input`, an array, a
+            column of a data frame, or lists. Without a `keras.Input`, the first layer of a
+            `keras.Sequential` takes text.
 
     Output: float32 (batch, time, n_directions * projection_dim), zeros past a sentence's end, with
     a Keras mask bool (batch, time); with the ids' second axis if they have one.
@@ -305,7 +306,7 @@ def _are_ids(inputs: Any) -> bool:
     """Whether inputs are ids instead of text; for lists, whether the first value is an id."""
     if hasattr(inputs, "dtype"):
         is_ragged = isinstance(inputs, tf.RaggedTensor)
-        return not is_ragged and "int" in getattr(inputs.dtype, "name", inputs.dtype)
+        return not is_ragged and "int" in str(getattr(inputs.dtype, "name", inputs.dtype))
     while isinstance(inputs, list | tuple) and inputs:
         inputs = next((item for item in inputs if not isinstance(item, list | tuple) or item), None)
     return isinstance(inputs, int | np.integer) and not isinstance(inputs, bool)

@@ -26,8 +26,8 @@ from bilm.data.encoding import (
     WORD_LENGTH,
     network_ids,
 )
-from bilm.data.sentences import EMPTY_TOKEN, WHITE_SPACE, as_tokens
-from bilm.use.tensor_checks import require_all
+from bilm.data.sentences import EMPTY_TOKEN, WHITE_SPACE, as_python, as_tokens
+from bilm.use.tensor_checks import is_tensor, require_all
 
 # The white space of str.split; TensorFlow splits at ASCII white space only.
 _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"  # noqa: E501
@@ -42,15 +42,13 @@ class FramedWords(NamedTuple):
 
 def as_text(text: Any) -> Any:
     """Text as a tensor of strings, tokens padded with "". It may be sentences (batch,) or tokens
-    (batch, time): a tensor, a `keras.Input`, a ragged tensor, an array, or lists of any lengths."""
-    if not hasattr(text, "dtype"):
-        return tf.constant(_padded(text), tf.string)
+    (batch, time): a tensor, a `keras.Input`, a ragged tensor, an array, a column of a data frame,
+    or lists of any lengths."""
+    if not is_tensor(text):
+        return tf.constant(_padded(as_python(text)), tf.string)
     dtype, shape = getattr(text.dtype, "name", text.dtype), tuple(text.shape)
-    is_array = isinstance(text, np.ndarray)
-    if dtype != "string" and not (is_array and text.dtype.kind in "USO"):
+    if dtype != "string":
         raise InputError(f"text must be strings, got {dtype}; a keras.Input needs dtype='string'.")
-    if is_array:
-        return tf.constant(_padded(text.tolist()), tf.string)
     if len(shape) not in (1, 2):
         raise InputError(
             f"text must be sentences (batch,) or tokens (batch, time), got shape {shape}."
