@@ -124,7 +124,7 @@ class ELMo:
         options: the model's options.
         n_layers: number of layers, including the token layer.
         dim: size of a vector, n_directions * projection_dim.
-        network: the layers.
+        network: the layers. Do not change their values: vectors of words are kept between calls.
         word_ids: function from words to the token encoder's 0-based ids.
         corpus: runs the network over sentences; its window size is adjustable.
     """
