@@ -114,7 +114,7 @@ def test_the_drawing_of_the_imports():
         if not any(other in reached(between, used) for between in others)
     }
     page = (ROOT.parent / "docs" / "reading.md").read_text(encoding="utf-8")
-    drawn = page.partition("this drawing.\n\n```text\n")[2].partition("\n```")[0].splitlines()
+    drawn = page.partition("the drawing.\n\n```text\n")[2].partition("\n```")[0].splitlines()
     assert "\n".join(drawn) == "\n".join(sorted(arrows))
     assert len(arrows) > len(used) / 2
 
