@@ -131,14 +131,15 @@ def python_only_on_stderr() -> Iterator[None]:
     """Hide output of libraries to file descriptor 2; `sys.stderr` still works."""
     stream = sys.stderr
     stream.flush()
-    with open(os.dup(2), "w", 1, encoding=stream.encoding, errors=stream.errors) as visible:
-        with contextlib.suppress(OSError):  # the stream has no descriptor
-            if stream.fileno() == 2:
-                sys.stderr = visible
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(visible.fileno(), 2)
-            sys.stderr = stream
+    # It stays open, because loggers that are created in the block, such as TensorFlow's, keep it.
+    visible = open(os.dup(2), "w", 1, encoding=stream.encoding, errors=stream.errors)  # noqa: SIM115
+    with contextlib.suppress(OSError):  # the stream has no descriptor
+        if stream.fileno() == 2:
+            sys.stderr = visible
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(visible.fileno(), 2)
+        sys.stderr = stream

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
+import sys
 import zipfile
 
 import h5py
@@ -23,6 +25,19 @@ def test_control_characters_are_shown_as_escapes():
     assert printable(f"a{EVIL}b\ud812\r") == rf"a{SHOWN}b\ud812\u000d"
     plain = "Zürich \t 東京 \n \N{GRINNING FACE} क्\u200dष"
     assert printable(plain) == plain
+
+
+def test_loggers_that_are_created_while_output_is_hidden_can_write():
+    code = (
+        "import logging\n"
+        "from bilm.terminal import python_only_on_stderr\n"
+        "with python_only_on_stderr():\n"
+        "    handler = logging.StreamHandler()\n"
+        "logging.getLogger().addHandler(handler)\n"
+        "logging.warning('retracing')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == "retracing\n"
 
 
 def test_long_messages_are_cut(capsys):
