@@ -81,6 +81,16 @@ def test_closed_streams(closed, code, error):
     assert Path("v.txt").exists() == (code == 0)
 
 
+def test_messages_that_nobody_reads_are_an_error():
+    """Their reader has gone before the work was done."""
+    command = [sys.executable, "-m", "bilm", "embed", "text.txt", "v.npz", "--model", "english"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([*command, "--file_friendly_logging"], stderr=writing)
+    os.close(writing)
+    assert done.returncode == 1 and not Path("v.npz").exists()
+
+
 def test_closed_standard_input():
     command = shlex.join([sys.executable, "-m", "bilm", "tokenize", "-", "-", "--language", "en"])
     done = subprocess.run(["sh", "-c", f"{command} 0<&-"], capture_output=True, text=True)
