@@ -91,6 +91,12 @@ def test_messages_that_nobody_reads_are_an_error():
     assert done.returncode == 1 and not Path("v.npz").exists()
 
 
+def test_a_first_line_that_looks_like_another_kind_of_text():
+    command = [sys.executable, "-m", "bilm", "tokenize", "-", "-", "--language", "en"]
+    done = subprocess.run(command, input="\n> a quote\n", capture_output=True, text=True)
+    assert done.stdout == "\n> a quote\n"
+
+
 def test_closed_standard_input():
     command = shlex.join([sys.executable, "-m", "bilm", "tokenize", "-", "-", "--language", "en"])
     done = subprocess.run(["sh", "-c", f"{command} 0<&-"], capture_output=True, text=True)

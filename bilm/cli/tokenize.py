@@ -25,7 +25,7 @@ from bilm.cli import flags
 from bilm.cli.text_command import STANDARD
 from bilm.core.errors import InputError
 from bilm.data.tokenizer import ANY_LANGUAGE
-from bilm.files.reading import CONLLU, FASTA, PLAIN, find_all_files, open_text
+from bilm.files.reading import CONLLU, FASTA, PLAIN, find_all_files, open_text, plain_start
 from bilm.progress import ProgressDisplay
 from bilm.terminal import count
 
@@ -114,7 +114,8 @@ def _run_standard(args: argparse.Namespace) -> int:
         language = ANY_LANGUAGE if args.language is None else args.language
         settings, is_empty = (language, args.method, args.lines), True
         for sentence in tokens_of_text(text, *settings):
-            print(*sentence)
+            line = " ".join(sentence)
+            print(f"{plain_start(line) if is_empty else ''}{line}")
             is_empty = False
         if is_empty:
             raise InputError("standard input: no text.")
