@@ -71,6 +71,13 @@ def test_the_legend_of_two_runs(tmp_path):
     assert axes.get_title() == ""
 
 
+def test_names_that_matplotlib_reads_as_formulas_or_hides(tmp_path):
+    labels, _ = labels_of(tmp_path, _a={"heldout": False}, b={"heldout": False})
+    assert [label.strip().partition(":")[0] for label in labels] == ["_a", "b"]
+    run = write_run(tmp_path / "x$\\frac$")
+    assert main(["plot", run, "--out", str(tmp_path / "curves.svg")]) == 0
+
+
 def test_the_curve_of_a_short_run_is_that_of_its_points(tmp_path):
     log = RunLog(tmp_path / "short")
     for step, perplexity in ((1, 50.0), (10, 40.0), (20, 20.0)):

@@ -127,6 +127,14 @@ def test_many_labels_have_shapes_and_the_rarest_are_others(tmp_path):
     assert figure.legends[0].get_texts()[-1].get_text() == "others (5)"
 
 
+def test_labels_that_begin_with_an_underscore_are_in_the_legend(projected):
+    occurrences, projection = projected
+    labels = [f"_{k % 2}" for k in range(len(occurrences))]
+    figure = draw(replace(occurrences, labels=labels), projection)
+    shown = [text.get_text().split()[0] for text in figure.legends[0].get_texts()]
+    assert sorted(shown) == ["_0", "_1"]
+
+
 @pytest.mark.parametrize("ending", ["svg", "png", "html"])
 def test_control_characters_and_formulas_are_drawn_as_text(projected, tmp_path, ending):
     occurrences, projection = projected

@@ -17,7 +17,7 @@ import numpy as np
 from bilm.analysis.clusters import Clusters, typical_occurrences
 from bilm.analysis.occurrences import Occurrences, indices_by_name
 from bilm.analysis.page import resource, write_page
-from bilm.analysis.probe_charts import new_figure, save_picture
+from bilm.analysis.probe_charts import legend_label, new_figure, save_picture
 from bilm.analysis.projection import Projection
 from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
@@ -140,7 +140,7 @@ def _draw_panel(axes: Any, projection: Projection, number: int, kinds: Kinds) ->
         xy = points[kinds.clusters.of == kind]
         colour = _GREY if style < 0 else _COLOURS[style % len(_COLOURS)]
         marker = _MARKERS[max(style, 0) // len(_COLOURS)]
-        label = f"{kinds.names[kind]} ({len(xy):,})"
+        label = legend_label(f"{kinds.names[kind]} ({len(xy):,})")
         axes.scatter(*xy.T, s=area, c=colour, marker=marker, linewidths=0, alpha=0.75, label=label)
 
 

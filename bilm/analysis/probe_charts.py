@@ -35,6 +35,11 @@ def new_figure(width: float, height: float) -> Any:
     return figures.Figure(figsize=(width, height), layout="constrained")
 
 
+def legend_label(text: str) -> str:
+    """A label for a legend; matplotlib leaves out those that begin with an underscore."""
+    return f" {text}" if text.startswith("_") else text
+
+
 def save_picture(figure: Any, path: PathLike) -> None:
     """Write a figure as PNG or SVG, by the ending of the path."""
     check_picture(path)

@@ -42,23 +42,28 @@ def run(args: argparse.Namespace) -> int:
     runs = {name: read_log(name) for name in args.runs}
     outputs = flags.outputs(args, out=args.out)
     import_extra("matplotlib.figure", "bilm plot")
-    figure = draw_curves(runs)
-    with outputs.temporaries() as (temporary,):
-        figure.savefig(temporary, dpi=150)
+    import matplotlib
+
+    with (
+        outputs.temporaries() as (temporary,),
+        matplotlib.rc_context({"text.parse_math": False}),  # names of folders are not formulas
+    ):
+        draw_curves(runs).savefig(temporary, dpi=150)
     print(args.out)
     return 0
 
 
 def draw_curves(runs: dict[str, list[dict[str, Any]]]) -> Figure:
     """Draw the curves of runs; `runs` are {name: lines of the log}. No display is needed."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    from bilm.analysis.probe_charts import legend_label, new_figure
+
+    figure = new_figure(8, 5)
     axes = figure.subplots()
     axes.set_yscale("log")
     for number, (name, lines) in enumerate(runs.items()):
-        prefix = f"{name}: " if len(runs) > 1 else ""
+        prefix = legend_label(f"{name}: ") if len(runs) > 1 else ""
         _draw_run(axes, lines, prefix, number, len(runs) == 1)
     axes.set_xlabel("training tokens seen")
     axes.set_ylabel("perplexity")
