@@ -152,6 +152,27 @@ def test_a_file_of_occurrences_replaces_the_text(place, elmo, capsys):
     )
 
 
+def test_other_words_that_are_not_in_the_file(place, capsys):
+    run(capsys, *NEIGHBOURS, "--occurrences", "cat.npz")
+    noted = run(capsys, *NEIGHBOURS[:4], "--occurrences", "cat.npz", "--any_word").err
+    assert "cat.npz has no occurrences of words other than 'cat'." in noted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["neighbours", QUERY, "--layer", "9"], "a layer from 0 (tokens) to 2 (top), got 9."),
+        (["senses", "cat", "--layer", "9"], "a layer from 0 (tokens) to 2 (top), got 9."),
+        (["static", "--method", "mean", "--out", "v.txt", "--layer", "9"], "got 9."),
+        (["neighbours", QUERY, "--static", "missing.txt"], "'missing.txt' does not exist."),
+    ],
+)
+def test_mistakes_are_found_before_the_text_is_read(place, capsys, arguments, error):
+    assert main([*arguments, "--model", "bare", "--text", "text.txt"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(error)
+
+
 def test_a_word_that_occurs_once_or_not_at_all(place, capsys):
     once = ["neighbours", "a [harbour]", *NEIGHBOURS[2:], "--layer", "0"]
     printed = run(capsys, *once)
@@ -369,6 +390,16 @@ def test_the_groups_of_all_uses_are_written_as_labels(place, capsys):
     error = input_error([*SENSES, "--out", "cat.tsv"], capsys)
     assert error.endswith("cat.tsv' would be overwritten: --force allows it.")
     run(capsys, *SENSES, "--out", "cat.tsv", "--force")
+
+
+def test_files_are_complete_when_the_reader_of_the_output_has_gone(place, monkeypatch):
+    def refuse(_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout.write", refuse)
+    assert main([*SENSES, "--out", "cat.tsv", "--occurrences", "cat.npz"]) == 0
+    assert Path("cat.tsv").read_text(encoding="utf-8").count("[cat]") > 1
+    assert Occurrences.load("cat.npz").clusters is not None
 
 
 def test_uses_that_could_not_be_read_again_are_left_out(place, capsys):

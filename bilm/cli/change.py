@@ -92,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
     folders = [] if args.save_uses is None else [args.save_uses]
     uses = [os.path.join(folder, f"{name}.npz") for folder in folders for name in _CORPORA]
     outputs = flags.outputs(args, out=args.out, page=args.page, save_uses=uses, folders=folders)
+    text_command.check_layer(args)
     old_files, new_files = (map(os.path.realpath, find_all_files(p)) for p in (args.old, args.new))
     if both := {*old_files} & {*new_files}:
         note(f"{count(len(both), 'file')} in both corpora, such as {min(both)}")

@@ -218,8 +218,15 @@ _MODEL_FILES = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FIL
 # Flags whose inputs must exist: globs, models, files.
 _GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
 _MODELS = {"model", "init_from", "substitutes_from"}
-_FILES = {"input", "vocab_file", "init_vocab", "options_file", "weight_file",
-          "embedding_weight_file", "softmax_file", "warm_up"}  # fmt: skip
+_FILES = {
+    "static": "file of static vectors",
+    "mix": "Keras model",
+    **{
+        name: f"{name.removesuffix('_file').replace('_', ' ')} file"
+        for name in ("input", "vocab_file", "init_vocab", "options_file", "weight_file",
+                     "embedding_weight_file", "softmax_file", "warm_up")
+    },
+}  # fmt: skip
 
 
 def texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
@@ -242,7 +249,7 @@ def require_inputs(args: argparse.Namespace) -> None:
         elif flag in _MODELS:
             require_known(name)
         elif flag in _FILES and name != "-" and not is_remote(name):
-            require_file(name, f"{flag.removesuffix('_file').replace('_', ' ')} file")
+            require_file(name, _FILES[flag])
 
 
 def require_run(folder: str) -> None:

@@ -78,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
             any_word=args.any_word,
             match_case=args.match_case,
         )
+        if args.any_word and not any(layer.other_words for layer in contexts):
+            source = args.occurrences or ", ".join(args.text)
+            note(f"{source} has no occurrences of words other than {word!r}.")
         form = forms_of(word)[0]
         nearest = static.nearest(form, _STATIC_WORDS) if static and form in static else []
         if args.format == "json":

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError, differences
-from bilm.files.reading import CONLLU, require_file
+from bilm.files.reading import CONLLU
 from bilm.files.writing import Outputs, write_json
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note, show, table
@@ -110,6 +110,7 @@ def _sizes(text: str) -> tuple[int | None, ...]:
 
 def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
+    flags.require_inputs(args)
     from bilm.analysis import labelled
     from bilm.analysis.probe_charts import check_picture
 
@@ -128,8 +129,6 @@ def run(args: argparse.Namespace) -> int:
     flags.require_effect(args, f"--task {other}", *names)
     if form != CONLLU:
         flags.require_effect(args, "labels in CoNLL-U", "column")
-    if args.static is not None:
-        require_file(args.static, "file of static vectors")
     train, test = _read(args.train, args), _read(args.test, args)
     seen = {(train.sentences[number], position) for number, position in train.positions}
     n_seen = sum((test.sentences[number], position) in seen for number, position in test.positions)
@@ -237,11 +236,11 @@ def _tags(
         )
         _measure(args, missing, cells, keys, about)
     results = [cells[key] for key in keys]
-    _print_tables(results, n_sentences, len(settings.seeds))
     for path in picture.paths:
         with picture.temporaries() as (temporary,):
             save_picture(probe_chart(results, n_sentences), temporary)
         note(path)
+    _print_tables(results, n_sentences, len(settings.seeds))
 
 
 def _measure(
@@ -319,7 +318,6 @@ def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sam
         f"{len(test):,} uses; the word is in training for {first.seen.mean():.1%} of them, with "
         f"several senses for {first.ambiguous.mean():.1%}"
     )
-    show(["accuracy, %", *table(word_sense.as_cells(rows))])
     with outputs.temporaries() as temporaries:
         if args.out is not None:
             about = {**_settings(args, _SENSES), "model": elmo.fingerprint()}
@@ -329,3 +327,4 @@ def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sam
         if args.picture is not None:
             save_picture(sense_chart(rows), temporaries[-1])
             note(args.picture)
+    show(["accuracy, %", *table(word_sense.as_cells(rows))])

@@ -85,11 +85,7 @@ def run(args: argparse.Namespace) -> int:
     uses = word_command.read_uses(args, targets)
     predictor = word_command.load_substitutes_model(args) if args.n_words else None
     words = _cluster_words(args, word_command.with_vectors(args, uses), targets, predictor)
-    for number, word in enumerate(words):
-        if args.format == "json":
-            print(json.dumps(word.summary, ensure_ascii=False, default=asdict))
-        else:
-            show([""] * (number > 0) + _lines(word.summary, terminal_width() - 2))
+    # Files first: a reader of standard output, such as `head`, may end the command.
     for path in outputs.paths:
         with outputs.temporaries() as (temporary,):
             n_skipped = _write(temporary, words)
@@ -98,6 +94,11 @@ def run(args: argparse.Namespace) -> int:
             note(f"{path}: {skipped} skipped, because other tokens are in [brackets].")
     if args.occurrences is not None:
         _save_clusters(args.occurrences, words)
+    for number, word in enumerate(words):
+        if args.format == "json":
+            print(json.dumps(word.summary, ensure_ascii=False, default=asdict))
+        else:
+            show([""] * (number > 0) + _lines(word.summary, terminal_width() - 2))
     return 0
 
 

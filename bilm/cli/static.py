@@ -93,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, f"--out is written as text, such as vectors.txt, got {args.out}")
     outputs = flags.outputs(args, out=args.out)
     find_all_files(args.text)
+    text_command.check_layer(args)
     with ProgressDisplay() as display:
         vectors = (_word2vec if args.method == "word2vec" else _means)(args, display)
     with outputs.temporaries() as (temporary,):

@@ -73,15 +73,20 @@ def add_elmo(parser: argparse.ArgumentParser) -> None:
     flags.add(group, flags.PRECISION, default="float32")
 
 
-def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> ELMo:
-    """Load the model; fail if it lacks --layer. `source` overrides --model."""
-    elmo = pretrained(args, source).load()
-    warn_of_tokenizer(args, elmo.options.tokenizer)
-    layer = getattr(args, "layer", None)
-    if isinstance(layer, int):
+def check_layer(args: argparse.Namespace) -> None:
+    """Check that the model has --layer, without TensorFlow and before a text is read."""
+    if isinstance(args.layer, int):
+        from bilm.files.model_files import open_model
         from bilm.inference.layers import layer_number
 
-        layer_number(layer, elmo.n_layers, name="--layer")
+        with open_model(flags.model_source(args)) as files:
+            layer_number(args.layer, files.read_options().lstm.n_layers + 1, name="--layer")
+
+
+def load_elmo(args: argparse.Namespace) -> ELMo:
+    """Load the model."""
+    elmo = pretrained(args).load()
+    warn_of_tokenizer(args, elmo.options.tokenizer)
     return elmo
 
 

@@ -63,6 +63,8 @@ def check_files(args: argparse.Namespace) -> None:
     if args.text is None:
         flags.require_effect(args, "--text", "max_occurrences")
     flags.outputs(args, updated=["occurrences"])
+    if args.text is not None or getattr(args, "labels", None) is not None:
+        text_command.check_layer(args)
 
 
 def load_substitutes_model(args: argparse.Namespace) -> Predictor | None:
