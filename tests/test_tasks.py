@@ -220,7 +220,9 @@ def test_saved_layers_are_those_of_the_model(published, tmp_path: Path):
 
 
 def token_vectors(tmp_path: Path, **settings) -> TokenVectors:
-    return TokenVectors(VectorSettings(**settings), SENTENCES, SENTENCES, tmp_path)
+    vectors = TokenVectors(VectorSettings(**settings), SENTENCES, tmp_path)
+    vectors.learn(SENTENCES)
+    return vectors
 
 
 def test_words_and_layers_of_a_batch(published, tmp_path: Path):
@@ -248,6 +250,8 @@ def test_learned_words(tmp_path: Path):
     ids = vectors.arrays("text", SENTENCES)["text"]
     assert ids[:, :3].tolist() == [[2, 3, 4], [1, 0, 0], [2, 3, 4]]
     assert vectors.n_words == 5
+    vectors.learn(SENTENCES[:1])  # no word is repeated
+    assert not np.any(vectors.arrays("text", SENTENCES)["text"] > 1)
 
 
 @pytest.mark.slow
@@ -443,6 +447,12 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
     assert "at the output" in drawn[1] and "0.75" in drawn[1]
     with pytest.raises(SystemExit, match="entities-zh requires --model_zh and --words_zh"):
         program("tables").main(["table1", *flags[:4]])
+    with pytest.raises(SystemExit):
+        program("tables").main(["table1", "--data", str(tmp_path), *flags[2:]])
+    assert "must have a folder of a task (qa, nli, " in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        program("tables").main(["table1", "--sizes", "0.5", *flags])
+    assert "--sizes requires figure1 or tuning" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -209,6 +209,27 @@ def test_residues(tmp_path: Path, capsys):
     assert right >= 4 and lines[5] == "" and lines[8] in ("H", "E")
 
 
+def test_files_of_residues_are_checked_before_the_work(tmp_path: Path):
+    write_proteins(tmp_path / "train.3line", 2, 1)
+    train = str(tmp_path / "train.3line")
+    flags = ["--model", "missing", "--train", train, "--dev", train]
+    main = example("residues").main
+    with pytest.raises(SystemExit, match=r"FASTA file .*missing\.fasta' does not exist"):
+        main([*flags, "--predict", str(tmp_path / "missing.fasta"), "--out", str(tmp_path / "o")])
+    with pytest.raises(SystemExit, match=r"train\.3line' is an input \(train\)"):
+        main([*flags, "--predict", train, "--out", train])
+
+
+@pytest.mark.parametrize("name", ["tagger", "missing/tagger.keras"])
+def test_the_file_to_save_is_checked_before_the_work(tmp_path: Path, capsys, name: str):
+    save = str(tmp_path / name)
+    with pytest.raises(SystemExit):
+        example("pos_tagging").main(
+            ["--layers", "none", "--train", "x", "--dev", "x", "--save", save]
+        )
+    assert f"got {save}" in capsys.readouterr().err
+
+
 def test_spacy_component(tmp_path):
     spacy = pytest.importorskip("spacy")
     folder = write_small_model(tmp_path, "as_published").folder

@@ -171,6 +171,8 @@ def parse_arguments(
     args = parser.parse_args(argv)
     if args.model is None and args.layers != "none":
         parser.error("--model is required, unless --layers is none")
+    if args.save.suffix != ".keras" or not args.save.parent.is_dir():
+        parser.error(f"--save must be a file .keras in an existing folder, got {args.save}")
     return args
 
 

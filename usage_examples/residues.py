@@ -27,6 +27,8 @@ import keras
 import numpy as np
 
 from bilm import ELMo, ScalarMix, read_fasta
+from bilm.files.reading import require_file
+from bilm.files.writing import Outputs
 
 UNKNOWN = "."
 
@@ -112,6 +114,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse_arguments(argv)
     try:
         training, dev = read_proteins(args.train), read_proteins(args.dev)
+        inputs = {name: getattr(args, name) for name in ("train", "dev", "predict")}
+        outputs = Outputs([args.out if args.predict else None], inputs=inputs, overwrite=True)
+        if args.predict is not None:
+            require_file(args.predict, "FASTA file")
     except (ValueError, OSError) as error:
         raise SystemExit(f"residues.py: error: {error}") from None
     keras.utils.set_random_seed(args.seed)
@@ -140,7 +146,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("layer weights " + " ".join(f"{weight:.3f}" for weight in weights))
     if args.predict is not None:
         pairs = ((pair, pair[1]) for pair in read_fasta(args.predict))
-        with open(args.out, "w", encoding="utf-8") as file:
+        with (
+            outputs.temporaries() as (temporary,),
+            open(temporary, "w", encoding="utf-8") as file,
+        ):
             for (key, residues), layers in elmo.encode_iter(pairs, "all", with_ids=True):
                 labels = predict(tagger, as_rows(layers), alphabet) if residues else ""
                 file.write(f">{key}\n{''.join(residues)}\n{labels}\n")

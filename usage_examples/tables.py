@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--seeds", nargs="+", default=["1", "2", "3"], help="(default: 1 2 3)")
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="(default: all)")
     sizes = "proportions of the training data in figure1 and tuning (default: all)"
-    add("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help=sizes)
+    add("--sizes", nargs="+", choices=SIZES, help=sizes)
     add("--picture", metavar="FILE", help="draw figure1 or figure2 there: .png or .svg")
     argv = list(sys.argv[1:] if argv is None else argv)
     end = argv.index("--") if "--" in argv else len(argv)
@@ -119,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.more = argv[end + 1 :]
     if args.picture is not None and not args.table.startswith("figure"):
         parser.error("--picture requires figure1 or figure2")
+    if args.sizes is not None and args.table not in ("figure1", "tuning"):
+        parser.error("--sizes requires figure1 or tuning")
     try:
         if args.picture is not None:
             check_picture(args.picture)
@@ -132,6 +134,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 def make(args: argparse.Namespace) -> Callable[[], Any]:
     """Print the table or figure; return the function that draws it."""
     wanted = [t for t in args.tasks if (Path(args.data) / TASKS[t].folder).is_dir()]
+    if not wanted:
+        folders = ", ".join(TASKS[task].folder for task in args.tasks)
+        raise InputError(f"{args.data}: must have a folder of a task ({folders}).")
+    for task in wanted:
+        command(args, task, BOTH)  # raises an error without its models, before the work
     if args.table == "figure2":
         mixes = {task: learned_mixes(args, task) for task in wanted}
         print_mixes(mixes)
@@ -140,7 +147,7 @@ def make(args: argparse.Namespace) -> Callable[[], Any]:
     cells = {
         name: flags
         for name, flags in COLUMNS[args.table].items()
-        if not by_size or name.split()[-1] in args.sizes
+        if not by_size or name.split()[-1] in (args.sizes or SIZES)
     }
     columns = list(cells)
     rows = {task: task_results(args, task, cells.values()) for task in wanted}

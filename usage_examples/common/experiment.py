@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -170,16 +170,12 @@ def run(task: Task, args: argparse.Namespace) -> list[Result]:
     for part in PARTS:
         if not task.parts[part]:
             raise InputError(f"{args.data}: {part} must have at least one example.")
-    sentences = {
-        part: [text for example in task.parts[part] for text in example.texts.values()]
-        for part in PARTS
-    }
+    examples = itertools.chain(*(task.parts[part] for part in PARTS))
     with tempfile.TemporaryDirectory() as scratch:
         with ProgressDisplay() as display:
             vectors = TokenVectors(
                 settings,
-                sentences["train"],
-                [*itertools.chain(*sentences.values())],
+                texts_of(examples),
                 args.cache or scratch,
                 display.show,
             )
@@ -190,6 +186,7 @@ def run_seed(task: Task, vectors: TokenVectors, args: argparse.Namespace, seed: 
     """Train a model, and measure it with the weights that were best on the dev part."""
     keras.utils.set_random_seed(seed)
     training = draw(task.parts["train"], args.train_size, seed)
+    vectors.learn(texts_of(training))
     inputs = ModelInputs(vectors)
     outputs, loss = task.build(inputs)
     model = keras.Model(inputs.inputs, outputs)
@@ -224,6 +221,11 @@ def draw(examples: Sequence[Example], size: float | int | None, seed: int) -> li
     if size is None:
         return drawn
     return drawn[: max(1, round(size * len(drawn))) if isinstance(size, float) else size]
+
+
+def texts_of(examples: Iterable[Example]) -> list[Sentence]:
+    """All texts of examples."""
+    return [text for example in examples for text in example.texts.values()]
 
 
 def first(scores: Scores) -> float:

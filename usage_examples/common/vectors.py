@@ -105,7 +105,6 @@ class TokenVectors:
 
     Args:
         settings: the kind of vectors.
-        training: the training sentences; learned vectors are for words that they repeat.
         sentences: all sentences.
         folder, progress: as for `SavedLayers`.
     """
@@ -113,7 +112,6 @@ class TokenVectors:
     def __init__(
         self,
         settings: VectorSettings,
-        training: Iterable[Sentence],
         sentences: Sequence[Sentence],
         folder: str | os.PathLike[str],
         progress: ShowStage | None = None,
@@ -129,12 +127,9 @@ class TokenVectors:
             self.chosen = _layers(settings.layers, elmo.n_layers)
             if not settings.fine_tune:
                 self.saved = SavedLayers(elmo, sentences, folder, progress)
-        self._choose_words(training, sentences)
-
-    def _choose_words(self, training: Iterable[Sentence], sentences: Sequence[Sentence]) -> None:
-        """Assign ids to words with a static or learned vector: 0 is padding, 1 any other word."""
-        words, self.table = self.settings.words, None
+        words, self.table = settings.words, None
         self.has_words = words is not None or not self.chosen
+        # Words with a static or learned vector; 0 is padding, 1 any other word.
         self._ids: dict[str, int] = {}
         if words is not None and words != LEARNED:
             all_words = set(itertools.chain(*sentences))
@@ -142,7 +137,11 @@ class TokenVectors:
             self.table = np.pad(static.vectors, ((2, 0), (0, 0)))
             found = ((word, static.index(word)) for word in sorted(all_words))
             self._ids = {word: index + 2 for word, index in found if index is not None}
-        elif self.has_words:
+
+    def learn(self, training: Iterable[Sentence]) -> None:
+        """Choose the words with a learned vector, if vectors are learned: those that the training
+        sentences repeat."""
+        if self.has_words and self.table is None:
             counts = Counter(itertools.chain(*training))
             known = [word for word, count in counts.items() if count > 1]
             self._ids = {word: number for number, word in enumerate(known, start=2)}
