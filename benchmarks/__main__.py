@@ -54,6 +54,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     args = parser.parse_args(arguments)
     if args.corpus is not None and not args.corpus.is_file():
         parser.error(f"--corpus: there is no file {args.corpus}")
+    if args.json is not None and (args.json.is_dir() or not args.json.parent.is_dir()):
+        parser.error(f"--json must be a file in an existing folder, got {args.json}")
     return args
 
 
@@ -78,10 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _note(f"[{number}/{len(names)}] {name}")
             records.append(_run_row(name, workspace, args.effort))
             _note(f"  {summary(records[-1])}")
+    print(f"{_describe(head)}\n\n{format_results(records)}", flush=True)
     if args.json is not None:
         text = json.dumps(head | {"rows": records}, indent=1)
         args.json.write_text(f"{text}\n", encoding="utf-8")
-    print(f"{_describe(head)}\n\n{format_results(records)}")
     return 1 if any("failed" in record for record in records) else 0
 
 

@@ -39,7 +39,8 @@ class Workspace:
     """A folder of generated files, and the corpus that they are made from.
 
     Args:
-        folder: folder for the files; existing ones are reused.
+        folder: folder for the files; existing ones are reused, texts and vocabularies only if they
+            were made from a corpus of this name and size.
         corpus: text file with one sentence per line, tokens separated by white space.
     """
 
@@ -49,7 +50,7 @@ class Workspace:
 
     def text(self, n_tokens: int) -> Text:
         """The first `n_tokens` or so of the corpus, which is repeated if it is too short."""
-        path = self.folder / f"text-{n_tokens}.txt"
+        path = self._of_corpus(f"text-{n_tokens}.txt")
         _make(path, lambda new: self._write_text(new, n_tokens))
         words: dict[str, None] = {}
         count = sentences = 0
@@ -60,6 +61,10 @@ class Workspace:
             sentences += 1
         lengths = [min(len(word.encode("utf-8")), 48) + 2 for word in words]
         return Text(path, count, sentences, np.array([*lengths, 3, 3]))
+
+    def _of_corpus(self, name: str) -> Path:
+        """A file whose content depends on the corpus."""
+        return self.folder / f"{self.corpus.name}-{self.corpus.stat().st_size}-{name}"
 
     def _write_text(self, path: Path, n_tokens: int) -> None:
         written = 0
@@ -79,7 +84,7 @@ class Workspace:
 
         The most frequent words of the corpus come first; if it has too few, made-up ones follow.
         """
-        path = self.folder / f"vocabulary-{size}.txt"
+        path = self._of_corpus(f"vocabulary-{size}.txt")
         _make(path, lambda new: self._write_vocabulary(new, size))
         return path
 

@@ -150,6 +150,20 @@ def test_the_list_names_every_row(capsys):
     assert "train-original-bfloat16" in named
 
 
+def test_a_file_of_results_that_cannot_be_written(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["--json", str(tmp_path / "missing" / "results.json")])
+    assert "--json must be a file in an existing folder" in capsys.readouterr().err
+
+
+def test_texts_of_another_corpus_are_not_reused(tmp_path, corpus):
+    other = tmp_path / "other.txt"
+    other.write_text("a dog ran\n", encoding="utf-8")
+    first, second = (Workspace(tmp_path, path).text(3) for path in (corpus, other))
+    assert first.path.read_text(encoding="utf-8") == "the cat sat\n"
+    assert second.path.read_text(encoding="utf-8") == "a dog ran\n"
+
+
 @pytest.mark.slow
 def test_a_row_from_end_to_end(tmp_path, corpus, capsys):
     results = tmp_path / "results.json"
