@@ -152,15 +152,16 @@ def _fonts(text: str) -> list[str]:
     for path in new:  # installed since matplotlib listed them
         with contextlib.suppress(Exception):  # a damaged file raises FreeType's own errors
             fonts.fontManager.addfont(path)
-    # Preferred: DejaVu Sans, which comes with matplotlib; sans serif; simplified Chinese.
-    regular = sorted(
-        (e for e in entries if e.weight == 400 and "Last Resort" not in e.name),
-        key=lambda e: (e.name != "DejaVu Sans", "Mono" in e.name, "Sans" not in e.name,
-                       "SC" not in e.name),
+    # Preferred: DejaVu Sans, which comes with matplotlib; regular weight, which some Chinese fonts
+    # lack; sans serif; simplified Chinese.
+    preferred = sorted(
+        (e for e in entries if "Last Resort" not in e.name),
+        key=lambda e: (e.name != "DejaVu Sans", e.weight != 400, "Mono" in e.name,
+                       "Sans" not in e.name, "SC" not in e.name),
     )  # fmt: skip
     families = ["DejaVu Sans"]
     missing = {c for c in text if unicodedata.category(c) not in _INVISIBLE}
-    for entry in regular:
+    for entry in preferred:
         if not missing:
             break
         index = fonts.get_font(entry.fname).get_char_index
