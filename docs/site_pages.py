@@ -20,7 +20,7 @@ _OUTSIDE = {
     "security.md": "SECURITY.md",
     "changelog.md": "CHANGELOG.md",
     "english.md": "bilm/models/english/README.md",
-    "wiki-zh.md": "bilm/models/wiki-zh/README.md",
+    "chinese.md": "bilm/models/chinese/README.md",
 }
 _WORDS_PER_MINUTE = 200
 # The kind of a page that is read from end to end, in its first line.

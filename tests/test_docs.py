@@ -122,7 +122,7 @@ def write_text_files(folder: Path) -> None:
 
 
 def write_uses(folder: Path) -> None:
-    """Write wiki.txt and wiki-zh.txt, tokenised, with ambiguous words."""
+    """Write wiki.txt and chinese.txt, tokenised, with ambiguous words."""
     said = [
         "she sat on the {} bank of the {}", "the {} bank lends {} its money",
         "they play cards in {} and {}", "his {} play was staged in {}",
@@ -139,7 +139,7 @@ def write_uses(folder: Path) -> None:
     ]
     words = "大 小 新 旧".split()
     chinese = [line.format(a, b) for line in said for a, b in itertools.product(words, words)]
-    (folder / "wiki-zh.txt").write_text("".join(f"{line} 。\n" for line in chinese), "utf-8")
+    (folder / "chinese.txt").write_text("".join(f"{line} 。\n" for line in chinese), "utf-8")
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def test_the_table():
     models = published_models()
     names = [model.name for model in models]
     assert len(set(names)) == len(names)
-    assert {"english", "wiki-zh", "small", "medium", "original", "original-5.5b", "pubmed",
+    assert {"english", "chinese", "small", "medium", "original", "original-5.5b", "pubmed",
             "portuguese", "japanese", "german", "seqvec", "nlpl-209"} <= set(names)  # fmt: skip
     for model in models:
         assert model.language and model.tokens and model.licence
@@ -142,7 +142,7 @@ def test_any_number_of_nlpls_repository_is_a_name():
             ["They play cards .", "The children play football .", "His play was staged ."],
         ),
         (
-            "wiki-zh",
+            "chinese",
             "苹果",
             [
                 "他 吃 了 一个 苹果 和 一个 香蕉 。",

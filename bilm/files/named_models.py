@@ -115,8 +115,8 @@ def _nlpl(number: int, language: str, tokens: str = _UNKNOWN) -> Published:
 # fmt: off
 _TABLE = (
     Published("english", "English, Wikipedia and novels", _NEWS, _WIKIPEDIA, 34, None),
-    Published("wiki-zh", "Chinese, Wikipedia", "words by jieba, simplified characters",
-              _WIKIPEDIA, 24, None),
+    Published("chinese", "Chinese, Wikipedia", "words by jieba, simplified characters",
+              _WIKIPEDIA, 35, None),
     _news("small", "news", 54, "2x1024_128_2048cnn_1xhighway",
           pin="#sha256=747ba97abce8a5f446558369e10bb0f7931437a46867476fdd156f5d7f576229"),
     _news("medium", "news", 112, "2x2048_256_2048cnn_1xhighway"),
@@ -152,7 +152,7 @@ _TABLE = (
 # fmt: on
 _BY_NAME = {model.name: model for model in _TABLE}
 
-REPLACED = {"wiki-en": "english"}
+REPLACED = {"wiki-en": "english", "wiki-zh": "chinese"}
 """Earlier names, and the names of the models that replaced them."""
 
 
