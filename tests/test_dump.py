@@ -238,7 +238,9 @@ def test_a_cache_serves_as_the_characters_do(characters, tmp_path):
 
 
 def test_vectors_of_a_vocabulary_from_a_model_of_words(words, tmp_path):
-    with pytest.raises(InputError, match=r"options\.json: no char_cnn: a word-level"):
+    with pytest.raises(
+        InputError, match=r"options\.json: char_cnn is missing: the weights of a word-level"
+    ):
         dump_token_embeddings(
             words.vocab_file, words.options_file, words.weight_file, str(tmp_path / "out.hdf5")
         )
