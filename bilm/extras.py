@@ -26,6 +26,10 @@ _PACKAGES = {
 }
 
 
+class MissingPackageError(InputError):
+    """A package that not everybody needs is not installed."""
+
+
 def import_extra(module: str, purpose: str) -> Any:
     """Import a module of an optional package.
 
@@ -34,8 +38,8 @@ def import_extra(module: str, purpose: str) -> Any:
         purpose: the feature that needs it, such as "bilm project".
 
     Raises:
-        InputError: the package is not installed; the message has the command to install it. Or it
-            cannot be imported; the message has the reason.
+        MissingPackageError: the package is not installed; the message has the command to do so.
+        InputError: it cannot be imported; the message has the reason.
     """
     try:
         return importlib.import_module(module)
@@ -46,7 +50,7 @@ def import_extra(module: str, purpose: str) -> Any:
                 f"{purpose} needs the Python module {package}, which is installed but cannot be "
                 f"imported: {error}."
             ) from error
-        raise InputError(
+        raise MissingPackageError(
             f"{purpose} needs the Python module {package}: `pip install {_PACKAGES[package]}` "
             "installs it."
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import unicodedata
 
 import pytest
@@ -220,6 +221,13 @@ def test_a_tokenizer_by_its_name():
     assert Tokenizer.from_name("en rules 1") is None
     for name in ("en rules 0", "moses", "", "en rules", "zz nothing 1"):
         assert Tokenizer.from_name(name) is None
+
+
+def test_a_tokenizer_whose_package_is_missing(monkeypatch):
+    """It is not passed over: Chinese would be split at white space only."""
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    with pytest.raises(InputError, match="`pip install jieba` installs it"):
+        Tokenizer.from_name("zh jieba 0.42.1")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from bilm.core.errors import InputError, Rule, one_of, require, shown
-from bilm.extras import import_extra
+from bilm.extras import MissingPackageError, import_extra
 
 ANY_LANGUAGE = "xx"
 """The code for any language with spaces between words."""
@@ -98,10 +98,16 @@ class Tokenizer:
 
     @classmethod
     def from_name(cls, name: str) -> Tokenizer | None:
-        """The tokenizer with this name; None if it is unknown or its package is missing."""
+        """The tokenizer with this name; None if it is unknown or of another version.
+
+        Raises:
+            InputError: its package is not installed.
+        """
         language, method = [*name.split(" "), ""][:2]
         try:
             tokenizer = cls(language, method or "none")
+        except MissingPackageError:
+            raise
         except InputError:
             return None
         return tokenizer if tokenizer.name == name else None
