@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from bilm.data import compute_ahead, prefetch
+from bilm.data.processes import map_in_order
+from bilm.progress import Stage
 
 
 def threads():
@@ -125,3 +127,20 @@ def test_more_than_one_ahead():
     results = compute_ahead(lambda x: x, (taken.append(n) or n for n in range(9)), 3)
     assert [next(results), len(taken)] == [0, 4]
     assert list(results) == list(range(1, 9))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_progress_is_reported_with_the_results(jobs):
+    """Processes read items ahead; what was read is not finished yet."""
+
+    def read(report):
+        for number in range(5):
+            report(Stage("reading", number, 5))
+            yield "x" * number
+        report(Stage("reading", 5, 5))
+
+    shown = []
+    results = map_in_order(jobs, len, read, lambda stage: shown.append(stage.done))
+    for number, length in enumerate(results):
+        assert (length, shown) == (number, list(range(number)))
+    assert shown == [0, 1, 2, 3, 4, 5]

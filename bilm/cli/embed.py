@@ -123,6 +123,7 @@ def run(args: argparse.Namespace) -> int:
     names = [flag.split()[0] for flag in _IGNORED]
     if ignored := [name for name in names if getattr(args, name[2:]) not in (None, False)]:
         note(f"{', '.join(ignored)}: no effect here")
+    text_command.check_layer(args, "layers", "average", "sum", "all")
     embed = _embed if args.engine is None else _embed_on_ray
     try:
         return embed(args)

@@ -73,14 +73,17 @@ def add_elmo(parser: argparse.ArgumentParser) -> None:
     flags.add(group, flags.PRECISION, default="float32")
 
 
-def check_layer(args: argparse.Namespace) -> None:
-    """Check that the model has --layer, without TensorFlow and before a text is read."""
-    if isinstance(args.layer, int):
+def check_layer(args: argparse.Namespace, name: str = "layer", *others: str) -> None:
+    """Check that the model has --layer, without TensorFlow and before a text is read. `others` are
+    further values for the message."""
+    layer = getattr(args, name)
+    if isinstance(layer, int):
         from bilm.files.model_files import open_model
         from bilm.inference.layers import layer_number
 
         with open_model(flags.model_source(args)) as files:
-            layer_number(args.layer, files.read_options().lstm.n_layers + 1, name="--layer")
+            n_layers = files.read_options().lstm.n_layers + 1
+            layer_number(layer, n_layers, *others, name=f"--{name}")
 
 
 def load_elmo(args: argparse.Namespace) -> ELMo:

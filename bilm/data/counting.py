@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from bilm.core.errors import InputError, integer, require, require_at_least
@@ -65,12 +65,13 @@ def count_words(
     counts: Counter[str] = Counter()
     progress(Stage("counting", 0, total))
     if total > size and jobs > 1:
-        blocks = (
-            "".join(group)
-            for _, lines in read_files(files, "counting", progress, _blocks)
-            for group, _ in windows(lines, len, size)
-        )
-        with contextlib.closing(map_in_order(jobs, _count, blocks)) as results:
+
+        def blocks(report: ShowStage) -> Iterator[str]:
+            for _, lines in read_files(files, "counting", report, _blocks):
+                for group, _ in windows(lines, len, size):
+                    yield "".join(group)
+
+        with contextlib.closing(map_in_order(jobs, _count, blocks, progress)) as results:
             for block_counts in results:
                 counts.update(block_counts)
     else:

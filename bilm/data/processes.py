@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 from bilm.core.errors import InputError
 from bilm.data.prefetch import compute_ahead
+from bilm.progress import ShowStage, Stage, quiet
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,9 +31,16 @@ def n_processors() -> int:
 
 
 def map_in_order(
-    jobs: int, function: Callable[[Item], Result], items: Iterable[Item]
+    jobs: int,
+    function: Callable[[Item], Result],
+    read: Callable[[ShowStage], Iterable[Item]],
+    progress: ShowStage = quiet,
 ) -> Generator[Result, None, None]:
-    """`map(function, items)` by several processes, in order and in bounded memory.
+    """`function` of the items of `read(report)`, by several processes, in order and in bounded
+    memory.
+
+    Items are read ahead of the work: what `read` reports is passed to `progress` when the results
+    of the items before it are done.
 
     The processes are spawned: a fork of a process with threads, such as TensorFlow's, may hang.
     When the generator is closed, as at Ctrl-C, they finish the items that they have begun and exit;
@@ -40,6 +49,28 @@ def map_in_order(
     Raises:
         InputError: a process was killed.
     """
+    reports: deque[Stage | None] = deque([None])  # the last report before each item, and the last
+
+    def report(stage: Stage) -> None:
+        reports[-1] = stage
+
+    def items() -> Iterator[Item]:
+        for item in read(report):
+            reports.append(None)
+            yield item
+
+    with contextlib.closing(_mapped(jobs, function, items())) as results:
+        for result in results:
+            yield result
+            if (stage := reports.popleft()) is not None:
+                progress(stage)
+    if (stage := reports.pop()) is not None:
+        progress(stage)
+
+
+def _mapped(
+    jobs: int, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Generator[Result, None, None]:
     if jobs < 2:
         yield from map(function, items)
         return

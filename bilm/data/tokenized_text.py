@@ -124,23 +124,18 @@ def tokenize_files(
     if language is None and method is None and all(map(is_fasta, files)):
         method = "residues"
     tokenizer = Tokenizer(ANY_LANGUAGE if language is None else language, method)
-    done, total = 0, size_of(files)
+    total = size_of(files)
     jobs = min(jobs, -(-total // _BYTES_PER_JOB))
     kinds: dict[str, str] = {}
 
-    def remember(stage: Stage) -> None:
-        nonlocal done
-        done = stage.done
-
-    def blocks() -> Iterator[_Paragraphs]:
-        # Blocks are read ahead of the work, so progress is reported with their results.
-        for text, sentences in read_files(files, "reading", remember, _sentences):
+    def blocks(report: ShowStage) -> Iterator[_Paragraphs]:
+        for text, sentences in read_files(files, "tokenising", report, _sentences):
             kind, paragraphs = text.kind, sentences
             if kind == PLAIN:
                 kind, paragraphs = read_paragraphs(sentences, tokenizer, lines)
             kinds[text.name] = kind
             for block, _ in windows(filter(None, paragraphs), len, _BLOCK_CHARACTERS):
-                yield _Paragraphs(block, tokenizer.language, tokenizer.method, kind, done)
+                yield _Paragraphs(block, tokenizer.language, tokenizer.method, kind)
 
     n_sentences = n_tokens = 0
     outputs = Outputs([out, record_beside(out)], inputs={"patterns": files}, overwrite=overwrite)
@@ -148,17 +143,15 @@ def tokenize_files(
         progress(Stage("tokenising", 0, total))
         with (
             compressed(temporary) as file,
-            contextlib.closing(map_in_order(jobs, _tokenize_block, blocks())) as results,
+            contextlib.closing(map_in_order(jobs, _tokenize_block, blocks, progress)) as results,
         ):
-            for sentences, n_lines, n, n_read in results:
+            for sentences, n_lines, n in results:
                 if not n_sentences:
                     first, _, _ = sentences.partition(b"\n")
                     file.write(plain_start(first.decode()).encode())
                 file.write(sentences)
                 n_sentences += n_lines
                 n_tokens += n
-                progress(Stage("tokenising", n_read, total))
-        progress(Stage("tokenising", total, total))
         if not n_sentences:
             raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no text.")
         kind, *others = {*kinds.values()}
@@ -179,28 +172,26 @@ _NAMES = {CONLLU: CONLLU, FASTA: Tokenizer(ANY_LANGUAGE, "residues").name}
 
 
 class _Paragraphs(NamedTuple):
-    """Paragraphs, their tokenizer, their kind (one of `LINES`, FASTA or CONLLU), and the number of
-    bytes of all files that had been read."""
+    """Paragraphs, their kind (one of `LINES`, FASTA or CONLLU), and their tokenizer."""
 
     paragraphs: list[str]
     language: str
     method: str
     kind: str
-    n_read: int
 
 
 _tokenizer = functools.lru_cache(1)(Tokenizer)  # one per process
 
 
-def _tokenize_block(block: _Paragraphs) -> tuple[bytes, int, int, int]:
-    """Lines of tokens, the numbers of lines and tokens, and `n_read`."""
+def _tokenize_block(block: _Paragraphs) -> tuple[bytes, int, int]:
+    """Lines of tokens, and the numbers of lines and tokens."""
     if block.kind in (FASTA, CONLLU):
         sentences = [sentence.split() for sentence in block.paragraphs]
     else:
         tokenizer = _tokenizer(block.language, block.method)
         sentences = list(_split(block.paragraphs, tokenizer, block.kind))
     text = "".join(f"{' '.join(sentence)}\n" for sentence in sentences)
-    return text.encode(), len(sentences), sum(map(len, sentences)), block.n_read
+    return text.encode(), len(sentences), sum(map(len, sentences))
 
 
 def tokens_of_text(
