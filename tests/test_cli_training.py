@@ -226,6 +226,12 @@ def test_a_held_out_text_is_measured_every_epoch_by_default(text, tmp_path, caps
     assert "best held-out perplexity" in capsys.readouterr().out
 
 
+def test_held_out_files_that_are_training_text_are_counted(text, tmp_path, capsys):
+    flags = ["--heldout_prefix", text.training, "--n_train_tokens=20"]
+    assert main(train_arguments(text, str(tmp_path / "m"), *flags)) == 0
+    assert "Warning: --heldout_prefix has 2 files of the training text." in capsys.readouterr().err
+
+
 def test_the_vocabulary_of_the_best_model_is_the_one_that_was_read(text, tmp_path, monkeypatch):
     def train_after_a_change(*arguments, **settings):
         words = Path(text.vocabulary).read_text(encoding="utf-8").split("\n")

@@ -336,7 +336,7 @@ def test_a_word_that_occurs_once_is_one_group(place, capsys):
 
 @pytest.fixture
 def labels(place):
-    """A file of labelled uses; the length of the next word determines the label."""
+    """A file of labelled occurrences; the length of the next word determines the label."""
     lines = []
     for line in lines_of_text():
         tokens = line.split()

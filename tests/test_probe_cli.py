@@ -96,7 +96,9 @@ def test_senses(folder, tmp_path, capsys):
         assert main(command(folder, *flags, "--force", train="uses.txt", test="uses.txt")) == 0
     printed = capsys.readouterr()
     assert "uses.txt: 3 of 3 labelled tokens are in the same sentence in " in printed.err
-    said = "3 uses; the word is in training for 100.0% of them, with several senses for 100.0%"
+    said = (
+        "3 occurrences; the word is in training for 100.0% of them, with several senses for 100.0%"
+    )
     assert said in printed.err
     lines = printed.out.splitlines()
     assert lines[0] == "accuracy, %"

@@ -342,7 +342,7 @@ def test_the_program_for_senses(published, tmp_path: Path, capsys):
     assert accuracies["first sense"] == 0.75 and accuracies["layer 1"] == 1
     picture = tmp_path / "senses.svg"
     program("senses").main([*flags, "--pos", "NOUN", "--picture", str(picture)])
-    assert "4 uses; accuracy, %" in capsys.readouterr().out
+    assert "4 occurrences; accuracy, %" in capsys.readouterr().out
     assert "first sense" in picture.read_text(encoding="utf-8")
 
 

@@ -227,7 +227,7 @@ def test_the_context_does_not_see_the_word(tmp_path):
     ("call", "message"),
     [
         (lambda: nearest_sense(uses(("a", EAST, None)), TRAIN), "training occurrences"),
-        (lambda: nearest_sense(TRAIN, uses(("bank", (1, 0, 0), "x"))), "vectors of one model"),
+        (lambda: nearest_sense(TRAIN, uses(("bank", (1, 0, 0), "x"))), "from one model"),
         (lambda: nearest_sense(TRAIN, TRAIN, words=(["a"] * 4, ["a"])), "words must have"),
     ],
 )

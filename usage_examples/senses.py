@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def read(path: str, pos: Sequence[str] | None = None) -> tuple[Sample, list[str]]:
-    """Read uses, with their senses as labels, and the lemma and part of speech of each."""
+    """Read occurrences, with their senses as labels, and the lemma and part of speech of each."""
     sentences: list[tuple[str, ...]] = []
     positions, labels, words = [], [], []
     for where, line in read_json_lines(path, {"tokens": list, "senses": list}):
@@ -114,7 +114,7 @@ def report(
         found = [row._asdict() for row in rows]
         print(json.dumps({"task": "senses", "settings": settings, "rows": found}))
     else:
-        print("\n".join([f"{len(asked):,} uses; accuracy, %", *table(as_cells(rows))]))
+        print("\n".join([f"{len(asked):,} occurrences; accuracy, %", *table(as_cells(rows))]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Labelled text: all tokens, from CoNLL-U or two columns, or single uses of words.
+"""Labelled text: all tokens, from CoNLL-U or two columns, or occurrences of words.
 
     train = read_labelled("en_ewt-ud-train.conllu", "UPOS")
     train.sentences[0], train.labels[0]
@@ -7,7 +7,7 @@ The first line that is neither empty nor a comment determines the form:
 
     CoNLL-U                 ten fields separated by tabs, an empty line after each sentence
     token TAB label         two fields, an empty line after each sentence
-    label TAB sentence      one use of a word per line, the word in [brackets]
+    label TAB sentence      one occurrence of a word per line, the word in [brackets]
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def labelled_form(path: PathLike) -> str:
 
 
 def read_labelled_uses(path: PathLike) -> Sample:
-    """Labelled uses of words, one per line: `label TAB sentence with one [word] in brackets`.
+    """Labelled occurrences of words, one `label TAB sentence with one [word] in brackets` per line.
 
     Consecutive lines with the same sentence are joined, so that it is encoded once.
 
@@ -110,7 +110,7 @@ def read_labelled_uses(path: PathLike) -> Sample:
         positions.append((len(sentences) - 1, position))
         labels.append(label.strip())
     if not sentences:
-        raise InputError(f"{path}: must have a labelled use of a word.")
+        raise InputError(f"{path}: must have a labelled occurrence of a word.")
     return Sample(sentences, np.array(positions, np.int64), labels)
 
 

@@ -549,8 +549,8 @@ def require_one_model(one: Occurrences, other: Occurrences) -> None:
     shapes = [text.vectors.shape[1:] for text in (one, other)]
     if shapes[0][1] != shapes[1][1]:
         raise InputError(
-            f"both texts must have vectors of one model, got (layers, dim) {shapes[0]} and "
-            f"{shapes[1]}."
+            f"the vectors of both texts must be from one model, got (layers, dim) {shapes[0]} "
+            f"and {shapes[1]}."
         )
 
 
@@ -559,7 +559,7 @@ def require_one_kind(one: Occurrences, other: Occurrences) -> None:
     require_one_model(one, other)
     layers = [(text.n_layers, text.about.get("layer"), text.has_context) for text in (one, other)]
     if layers[0] != layers[1]:
-        raise InputError("both texts must have vectors of the same layers of one model.")
+        raise InputError("the vectors of both texts must be from the same layers of one model.")
 
 
 def _require_tokens(sample: WordsInSentences) -> None:

@@ -111,11 +111,11 @@ def _draw_accuracy(axes: Any, cells: Sequence[ProbeCell], n_sentences: int) -> N
 
 
 def sense_chart(rows: Sequence[SenseRow]) -> Any:
-    """A figure with bars for the accuracy of each row, over all uses and over ambiguous words."""
+    """A figure with bars for each row's accuracy on all occurrences and on ambiguous words."""
     figure = new_figure(8, 4)
     axes = figure.subplots()
     values = {
-        "all uses": [row.accuracy for row in rows],
+        "all occurrences": [row.accuracy for row in rows],
         "words with several senses": [
             np.nan if row.ambiguous_accuracy is None else row.ambiguous_accuracy for row in rows
         ],

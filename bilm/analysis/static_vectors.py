@@ -158,7 +158,7 @@ class StaticVectors:
         if n_cut:
             warn_once(f"{path}: {n_cut:,} words are not UTF-8 and were skipped.")
         if not rows:
-            which = "word." if keep is None else "of the given words; is it of another language?"
+            which = "word." if keep is None else "of these words; is it for another language?"
             raise InputError(f"{path}: must have a vector for at least one {which}")
         return cls(list(rows), np.stack(list(rows.values())))
 

@@ -95,7 +95,7 @@ class SenseResult:
 
     @property
     def ambiguous_accuracy(self) -> float | None:
-        """The proportion for `ambiguous` uses; None if there are none."""
+        """The proportion for `ambiguous` occurrences; None if there are none."""
         return float(self.right[self.ambiguous].mean()) if self.ambiguous.any() else None
 
     @property

@@ -3,8 +3,8 @@
 The demo needs no download. It prints and runs other subcommands. The text is the English docstrings
 of the installed Python, NumPy, Keras and TensorFlow. `bilm train` trains on it for a few minutes
 and reports the quality of the model. `bilm senses` and `bilm project` show words with two clear
-clusters of occurrences, and `bilm static` shows their static vectors for comparison. If the model
-english is part of the package, its page is written before the training.
+clusters of occurrences, and `bilm static` shows their static vectors for comparison. Without
+--corpus, the page of the model `english` is written before the training.
 
 Requires scikit-learn and gensim (the extra `look`).
 

@@ -4,7 +4,7 @@ Label files are UTF-8 (plain or compressed), in one of three forms, which are de
 
   CoNLL-U                 the labels are in --column
   token TAB label         an empty line after each sentence
-  label TAB sentence      uses of words, with one word in [brackets]
+  label TAB sentence      occurrences of words: one word in [brackets]
 
 For labels of tokens, a softmax is fitted on the vectors of each layer, on the mix of the layers
 with learned weights, and on static vectors. The baselines are the most frequent label overall, and
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         {
             "--column NAME": "label column of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a "
             "feature such as Number (default: UPOS)",
-            f"--task {_TAGS}|{_SENSES}": "fit softmaxes, or find senses (default: senses for uses "
-            "of words, otherwise tags)",
+            f"--task {_TAGS}|{_SENSES}": "fit softmaxes, or find senses (default: senses for "
+            "occurrences of words, otherwise tags)",
             "--max_tokens N": "most labelled tokens per file; a larger file is sampled. Each token "
             "takes 4 * layers * dim bytes of memory (default: 300000)",
         },
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
         )
     task = args.task or (_SENSES if form == labelled.USES else _TAGS)
     if task == _SENSES and form != labelled.USES:
-        flags.usage_error(args, "--task senses requires files of uses of words")
+        flags.usage_error(args, "--task senses requires files of occurrences of words")
     other, names = (_TAGS, _TAG_FLAGS) if task == _SENSES else (_SENSES, _SENSE_FLAGS)
     flags.require_effect(args, f"--task {other}", *names)
     if form != CONLLU:
@@ -315,8 +315,8 @@ def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sam
     rows = word_sense.sense_table(train_uses, test_uses, settings, static=static)
     first = word_sense.first_sense(train_uses, test_uses)
     note(
-        f"{len(test):,} uses; the word is in training for {first.seen.mean():.1%} of them, with "
-        f"several senses for {first.ambiguous.mean():.1%}"
+        f"{len(test):,} occurrences; the word is in training for {first.seen.mean():.1%} of them, "
+        f"with several senses for {first.ambiguous.mean():.1%}"
     )
     with outputs.temporaries() as temporaries:
         if args.out is not None:

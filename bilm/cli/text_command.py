@@ -118,7 +118,7 @@ def warn_of_unseen(args: argparse.Namespace, sentences: Iterable[Sequence[str]],
     if letters and len(unseen) > len(words) / 2:
         note(
             f"Warning: {len(unseen) / len(words):.0%} of the words of {text} have letters that the "
-            f"model never saw in training, as {unseen[0]!r}: it cannot distinguish such words."
+            f"model never saw in training, such as {unseen[0]!r}: it cannot distinguish such words."
         )
 
 

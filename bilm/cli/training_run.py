@@ -135,7 +135,7 @@ def _check_heldout(args: argparse.Namespace, tokenizer: str | None) -> None:
         for pattern in (args.train_prefix, args.heldout_prefix)
     )
     if both := training & heldout:
-        note(f"Warning: {count(len(both), 'file')} of --heldout_prefix is also training text.")
+        note(f"Warning: --heldout_prefix has {count(len(both), 'file')} of the training text.")
 
 
 def _check_train_tokens(options: Options, args: argparse.Namespace, corpus: LMDataset) -> None:

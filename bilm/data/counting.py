@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _SPECIAL = (BOS, EOS, UNK)
 MAX_CHARACTERS = CharCNNOptions.max_characters_per_token
-"""The default maximum of bytes per word, including its begin and end marks."""
+"""The default maximum of bytes per word, including two boundary characters."""
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
 _MOST_CHARACTERS = 1 << 22  # maximum that a process counts at once
 

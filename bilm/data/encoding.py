@@ -1,8 +1,8 @@
 """Words as rows of character ids.
 
-The UTF-8 bytes of a word are the character ids 0..255; ids 256..260 are marks. `<S>` and `</S>` are
-words with a single mark instead of bytes. ELMoForManyLangs uses dictionaries instead of bytes, see
-`DictionaryIds`.
+The UTF-8 bytes of a word are the character ids 0..255; 256..259 are boundaries of words and
+sentences, 260 is padding. `<S>` and `</S>` are words with one boundary character instead of bytes.
+ELMoForManyLangs uses dictionaries instead of bytes, see `DictionaryIds`.
 
 Source: Peters et al. (2018), section 3.4; the ids match the published models.
 """
@@ -23,7 +23,7 @@ BOW_CHAR = 258
 EOW_CHAR = 259
 PAD_CHAR = 260
 
-# Characters per word, including the marks of its begin and end.
+# Characters per word, including the boundary characters.
 WORD_LENGTH = integer(3, MOST_CHARACTERS)
 
 BOS = "<S>"
@@ -74,11 +74,11 @@ def framed(
 
 def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
     """The 0-based character ids of words: (len(words), max_word_length) uint16. 0..255 are bytes,
-    256..259 marks, and 260 is padding.
+    256..259 boundaries, and 260 is padding.
 
-    A word's bytes, at most `max_word_length - 2`, are between the marks for begin and end of word.
-    `<S>` and `</S>` have the mark for begin or end of sentence instead of bytes, even if they are
-    words of a text.
+    A word's bytes, at most `max_word_length - 2`, are between the characters for begin and end of
+    word. `<S>` and `</S>` have the character for begin or end of sentence instead of bytes, even if
+    they are words of a text.
 
     Raises:
         InputError: `max_word_length` is below 3, or `words` holds something else than text.
@@ -120,8 +120,8 @@ def from_bytes(values: np.ndarray) -> list[str]:
 class DictionaryIds:
     """The ids of words by dictionaries: lists of characters and of words, by row.
 
-    Padding is the last character; "" is an unused row; `words` may be None. A word has at most
-    `max_word_length` characters, including the two marks, and is cut. `source` names the origin of
+    Padding is the last character; "" is an unused row; `words` may be None. A word is cut to
+    `max_word_length` characters, including two boundary characters. `source` names the origin of
     the dictionaries in messages.
     """
 
@@ -155,7 +155,7 @@ class DictionaryIds:
             ids[row, 0] = -1
             if self._words is not None:
                 ids[row, 0] = self._words.get(token, self._words[UNKNOWN])
-            # The program that trained these models swaps the two marks.
+            # The program that trained these models swaps the two boundary characters.
             inner = [token] if token in (BEGIN, END) else token
             symbols = [WORD_END, *inner, WORD_BEGIN]
             ids[row, 1 : 1 + len(symbols)] = [

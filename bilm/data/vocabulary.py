@@ -167,7 +167,7 @@ class UnicodeCharsVocabulary(Vocabulary):
 
     Args:
         filename, validate_file, words: as for `Vocabulary`.
-        max_word_length: characters per word, including the two marks around it, >= 3; longer words
+        max_word_length: UTF-8 bytes per word, including two boundary characters, >= 3; longer words
             are cut.
 
     Errors as for `Vocabulary`.

@@ -135,7 +135,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
             embedding_file = table or weights
             if not use_character_inputs and n_tokens is None:
                 if embedding_file is None:
-                    raise InputError("n_tokens must be given without weight files.")
+                    raise InputError("n_tokens is required without weight files.")
                 self.n_tokens = embedding_file.n_embedded()
             self.network = build_network(self.options, self.n_tokens, precision=precision)
             if weights is not None:
