@@ -34,7 +34,7 @@ def test_info_of_weights(published, capsys):
         "2 highway layers; projected to 8",
         "LSTMs         both directions, 2 layers of 20; projected to 8; skip connections; "
         "cell clipped at 3; projection clipped at 3",
-        "vectors       3 layers of 16, layer 0 the tokens'",
+        "vectors       3 layers of 16; layer 0 is the token encoder's",
         "vocabulary    none",
     ):
         assert f"{line}\n" in printed

@@ -391,9 +391,10 @@ _SCHEDULE = {
 }
 FINE_TUNING = {
     "--init_from MODEL": "folder of checkpoints (ours or the original's), a checkpoint, a folder "
-    "of `bilm dump --model_dir`, a weights file with its options in the same folder, or a name "
-    "(see `bilm models`). The new model has the same network. Without --preset or --options_file, "
-    "it is trained with the options of MODEL if that is a training folder, otherwise by --recipe",
+    "of `bilm dump --model_dir` or a ZIP file of it, a weights file with its options in the same "
+    "folder, or a name (see `bilm models`). The new model has the same network. Without --preset "
+    "or --options_file, it is trained with the options of MODEL if that is a training folder, "
+    "otherwise by --recipe",
     "--init_vocab FILE": "vocabulary of that model (default: vocab.txt next to it); words that "
     "are also in --vocab_file keep their learned rows",
 }

@@ -53,7 +53,8 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
     else:
         rows += _character_rows(source, lstm["projection_dim"])
     rows.append(("LSTMs", _lstm_text(lstm)))
-    rows.append(("vectors", f"{vectors['layers']} layers of {vectors['dim']}, layer 0 the tokens'"))
+    layers = f"{vectors['layers']} layers of {vectors['dim']}"
+    rows.append(("vectors", f"{layers}; layer 0 is the token encoder's"))
     more = f"; the softmax has {counts['softmax']:,} more" if "softmax" in counts else ""
     parts = f"token encoder {counts['token_encoder']:,}; LSTMs {counts['lstms']:,}{more}"
     rows.append(("parameters", f"{counts['total']:,} ({parts})"))
