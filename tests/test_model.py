@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm import BidirectionalLanguageModel, Options, ScalarMix
+from bilm import BidirectionalLanguageModel, ELMoEmbedding, Options, ScalarMix
 from bilm.core.errors import InputError
 from tests import oracle
 from tests.small_models import write_small_model
@@ -154,7 +154,13 @@ def test_a_model_from_its_configuration(words, of_words):
 
 def test_in_a_graph_of_tensorflow_1(tmp_path):
     model = write_small_model(tmp_path, "as_published")
-    calls = (lambda: BidirectionalLanguageModel(*model.files), lambda: ScalarMix(3))
+    bilm, elmo = BidirectionalLanguageModel(*model.files), ELMoEmbedding(*model.files)
+    calls = (
+        lambda: BidirectionalLanguageModel(*model.files),
+        lambda: ScalarMix(3),
+        lambda: bilm(tf.compat.v1.placeholder(tf.int32, (None, None, 50))),
+        lambda: elmo(tf.compat.v1.placeholder(tf.string, (None,))),
+    )
     for call in calls:
         with tf.Graph().as_default(), pytest.raises(InputError, match="eager execution"):
             call()

@@ -19,7 +19,7 @@ if keras.backend.backend() != "tensorflow":
 
 
 def require_eager() -> None:
-    """Require TensorFlow 2: variables cannot be created in a graph of TensorFlow 1."""
+    """Require TensorFlow 2: a graph of TensorFlow 1 can neither create nor read its variables."""
     import tensorflow as tf  # after the backend of Keras was checked
 
     if not (tf.executing_eagerly() or tf.inside_function()):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import FLAG, OBJECT, InputError, integer, one_of, require
-from bilm.core.keras_backend import keras
+from bilm.core.keras_backend import keras, require_eager
 from bilm.core.lstm import States
 from bilm.core.network import build_network
 from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
@@ -42,6 +42,10 @@ class LayerOfFiles(keras.layers.Layer):
         require(OBJECT, options_file=config.get("options_file"))
         require(one_of((None,)), **{name: config.get(name) for name in _FILES})
         return cls(**config)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        require_eager()  # a placeholder of TensorFlow 1 may reach a layer that was built before
+        return super().__call__(*args, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="bilm")
