@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -110,6 +111,21 @@ def test_flair(model, elmo):
             close(ours, expected)
         else:
             assert np.abs(ours - expected).max() > 0.01
+
+
+def test_keys_of_many_langs(model, tmp_path):
+    """`test_main` (elmoformanylangs/__main__.py) writes each sentence under such a key."""
+    sentences = [["They", "saw", "it", "."], ["The", "U.S.", "said", "a/b"]]
+    keys = ["They\tsaw\tit\t$period$", "The\tU$period$S$period$\tsaid\ta$backslash$b"]
+    text, ids, out = (str(tmp_path / name) for name in ("text.txt", "ids.txt", "out.hdf5"))
+    for path, lines in ((text, map(" ".join, sentences)), (ids, keys)):
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    assert main(["embed", text, out, "--model", str(model.folder), "--ids", ids]) == 0
+    with h5py.File(out) as file:
+        assert sorted(file) == sorted(keys)
+        for key, layers in zip(keys, embed(model, sentences).lm_embeddings, strict=True):
+            close(file[key][()], layers.mean(axis=0))
 
 
 def test_seqvec(model, elmo):

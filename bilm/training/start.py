@@ -62,8 +62,9 @@ def train(
             are this worker's share.
         tf_save_dir: folder of options.json and the checkpoints; created if missing.
         tf_log_dir: folder of the log, one JSON object per line; None: no log.
-        restart_ckpt_file: prefix of a checkpoint to resume from. After a checkpoint of the
-            original program, LSTM states and text start again.
+        restart_ckpt_file: prefix of a checkpoint to resume from. `n_epochs` is the total of the
+            run: with the same number, a finished run trains nothing. After a checkpoint of the
+            original program, LSTM states and text start again, and `n_epochs` counts from there.
         seed: random seed; a resumed run keeps its own.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         save_minutes: time between checkpoints; the last one is written at the end.

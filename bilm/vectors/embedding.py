@@ -85,7 +85,8 @@ def embed_file(
         ids: file with one key per line for the sentences; None: line numbers are the keys.
         sentence_keys: the sentence is its own key. A repeated sentence is computed and written
             once; empty lines are skipped.
-        with_text: also write the sentences: `sentence_to_index`, or in Parquet the text.
+        with_text: also write the sentences: `sentence_to_index` if line numbers are the keys, or in
+            Parquet the text.
         shard: (i, n): only the lines i, i + n, ... of 1, 2, ..., for n jobs that share a text.
         batch_size: maximum number of sentences computed together; None: chosen for speed.
         resume: continue an interrupted job if there is one; if OUT is the complete result of the
