@@ -116,6 +116,23 @@ def test_case_is_told_apart_if_asked_for():
     assert uses(sample_uses(TEXT, ["Bank"], match_case=True)) == [(TEXT[1], "Bank")]
 
 
+# Keyboards write some letters in one character where NFC has two, or in two where it has one.
+@pytest.mark.parametrize(
+    ("typed", "in_nfc"), [("b\ufb2enk", "b\u05d0\u05b7nk"), ("Nai\u0308ve", "Na\u00efve")]
+)
+@pytest.mark.parametrize("match_case", [False, True])
+def test_words_are_compared_in_nfc(typed, in_nfc, match_case):
+    for word, token in ((typed, in_nfc), (in_nfc, typed)):
+        text = [f"the {token} of", "a river"]
+        sample = sample_uses(text, [word], match_case=match_case)
+        assert uses(sample) == [(text[0], token)]  # the model reads the token as it is
+        assert list(sample.counts.values()) == [1]
+        assert sample.of(word, match_case=match_case).tolist() == [0]
+        targets = sample_targets(text, [word], match_case=match_case)
+        assert uses(targets) == [(text[0], token)] and targets.labels == [word]
+        assert len(sample.of_targets([word], match_case=match_case)) == 1
+
+
 def test_lists_of_tokens_are_drawn_from_as_lines_are():
     lists = sample_uses([line.split() for line in TEXT], WORDS)
     lines = sample_uses(TEXT, WORDS)

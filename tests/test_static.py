@@ -79,6 +79,15 @@ def test_only_some_words_are_kept(tmp_path):
     assert StaticVectors.load(path, max_words=2).words == ["a", "b"]
 
 
+def test_words_typed_in_another_form_than_nfc(tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_text("d\u00e9j\u00e0 1 0\nvu 0 1\n", encoding="utf-8")
+    typed = ["de\u0301ja\u0300", "De\u0301j\u00e0"]
+    vectors = StaticVectors.load(path, keep=typed)
+    assert vectors.words == ["d\u00e9j\u00e0"]
+    assert [vectors.index(word) for word in typed] == [0, 0]
+
+
 def test_words_may_have_spaces(tmp_path):
     path = written(tmp_path, "2 2\nNew York 1 2\nb 3 4\n")
     assert StaticVectors.load(path).words == ["New York", "b"]

@@ -5,6 +5,7 @@ The labels of the occurrences in both corpora, as from `sample_targets`, are the
 
 from __future__ import annotations
 
+import functools
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from bilm.analysis.occurrences import (
     Sample,
     Sentence,
     draw_uses,
+    folded,
     forms_of,
     indices_by_name,
     require_one_kind,
@@ -113,7 +115,7 @@ def sample_targets(
     targets = list(dict.fromkeys(targets))
     if not targets:
         raise InputError("targets must name at least one word.")
-    fold: Callable[[str], str] = str if match_case else str.lower
+    fold = functools.partial(folded, match_case=match_case)
 
     def name_of(token: str) -> str:
         word, tag = _split_tag(token) if lemma_pos else (token, "")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilm.analysis.occurrences import Sentence
+from bilm.analysis.occurrences import Sentence, folded
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.data.sentences import read_stream
 from bilm.extras import import_extra
@@ -62,9 +62,9 @@ class StaticVectors:
         return self.index(word) is not None
 
     def index(self, word: str) -> int | None:
-        """The index of a word, or of its lower case; None if neither has a vector."""
-        index = self._indices.get(word)
-        return self._indices.get(word.lower()) if index is None else index
+        """The index of a word as it is, in NFC, or in lower case; None if none has a vector."""
+        indices = (self._indices[form] for form in _forms(word) if form in self._indices)
+        return next(indices, None)
 
     def vector(self, word: str) -> np.ndarray | None:
         """The vector of a word, float32 (dim,), or None."""
@@ -137,16 +137,16 @@ class StaticVectors:
     ) -> StaticVectors:
         """Read vectors of word2vec, GloVe or fastText: text, may be compressed, or .bin (.bin.gz).
 
-        `keep` are the words to keep, also in lower case; `max_words` reads only the first words. If
-        a word is repeated, its first vector wins. Words that are not UTF-8, as in some published
-        files, are skipped with a warning.
+        `keep` are the words to keep, also in NFC and in lower case; `max_words` reads only the
+        first words. If a word is repeated, its first vector wins. Words that are not UTF-8, as in
+        some published files, are skipped with a warning.
 
         Raises:
             FileNotFoundError: the file does not exist.
             InputError: the file is damaged or malformed (file and line), or has no vector to keep.
         """
         path = require_file(path, "file of static vectors")
-        words = None if keep is None else {*keep, *map(str.lower, keep)}
+        words = None if keep is None else {form for word in keep for form in _forms(word)}
         rows: dict[str, np.ndarray] = {}
         reader = _read_binary if path.endswith(_BINARY) else _read_text
         n_cut = 0
@@ -165,6 +165,14 @@ class StaticVectors:
     @cached_property
     def _indices(self) -> dict[str, int]:
         return {word: index for index, word in enumerate(self.words)}
+
+
+def _forms(word: str) -> Iterator[str]:
+    """The forms under which a word may have a vector, the preferred one first."""
+    yield word
+    yield folded(word, match_case=True)
+    yield word.lower()
+    yield folded(word)
 
 
 def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:

@@ -110,8 +110,10 @@ def read_tokens(
 
 
 def distinct(args: argparse.Namespace, targets: Iterable[str]) -> list[str]:
-    """Distinct targets, in lower case without --match_case."""
-    return list(dict.fromkeys(targets if args.match_case else map(str.lower, targets)))
+    """Distinct targets in NFC, in lower case without --match_case."""
+    from bilm.analysis.occurrences import folded
+
+    return list(dict.fromkeys(folded(target, args.match_case) for target in targets))
 
 
 def sample(
