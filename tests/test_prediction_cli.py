@@ -380,6 +380,9 @@ def test_minimal_pairs_of_raw_text(place, capsys):
     ("line", "message"),
     [
         ("{", "line 1: "),
+        # A table, and a JSON array.
+        ("sentence_good,sentence_bad", "line 1 must be a JSON object with sentence_good and "),
+        ('[{"sentence_good": "a", "sentence_bad": "b"}]', "line 1 must be a JSON object with "),
         ('{"sentence_good": "a"}', "line 1: sentence_bad must be text, got None."),
         ('{"sentence_good": "a", "sentence_bad": " "}', "line 1: a sentence must not be empty."),
     ],

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from bilm.core.errors import OBJECT, TEXT, InputError, require
+from bilm.core.errors import TEXT, InputError, require, shown
 from bilm.files.reading import PathLike, parse_json, read_lines
 
 if TYPE_CHECKING:
@@ -83,8 +83,10 @@ def read_pairs(files: Iterable[PathLike], phenomenon_field: str | None = None) -
             if not line.strip():
                 continue
             where = f"{path}, line {number}"
+            if not line.lstrip().startswith("{"):
+                rule = "a JSON object with sentence_good and sentence_bad, on one line"
+                raise InputError(f"{where} must be {rule}, got {shown(line)}.")
             values = parse_json(line, where)
-            require(OBJECT, **{where: values})
             name = phenomenon_field or next(filter(values.__contains__, PHENOMENON_FIELDS), None)
             names = ["sentence_good", "sentence_bad", *([name] if name else [])]
             require(TEXT, **{f"{where}: {key}": values.get(key) for key in names})
