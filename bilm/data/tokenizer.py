@@ -381,6 +381,7 @@ _STRAIGHT_QUOTE = re.compile(r'"|\s*"(?=\s|$)')
 _OPENING = re.compile(r"\s*(?:[\"'‘“”„‚«»‹›「『（【《〈(\[{¿¡*_#—–-]\s*)*")
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"(\w+)(.?)")
+_GEORGIAN = re.compile("[\u10d0-\u10ff]")
 
 # Abbreviations, whose dot does not end a sentence, in lower case.
 _ABBREVIATIONS = {
@@ -457,7 +458,7 @@ def _may_end(text: str, start: int, marks: re.Match[str], end: int, language: st
     if following == len(text):
         return True
     first = text[following]
-    if first.islower() or not (first.isalnum() or unicodedata.category(first)[0] == "S"):
+    if _is_lower(first) or not (first.isalnum() or unicodedata.category(first)[0] == "S"):
         return False
     words = text[max(start, marks.start() - 30) : marks.start()].split()
     if marks[0] != "." or not words:
@@ -468,12 +469,18 @@ def _may_end(text: str, start: int, marks: re.Match[str], end: int, language: st
     if last in _BEFORE_NUMBER and first.isdecimal():
         return False
     parts = words[-1].split(".")
-    is_initial = len(last) == 1 and last.isalpha() and not words[-1].islower()
+    is_initial = len(last) == 1 and last.isalpha() and not _is_lower(words[-1])
     is_dotted = len(parts) > 1 and all(part.isalpha() and len(part) <= 2 for part in parts)
     if not (is_initial or is_dotted or last in _abbreviations(language)):
         return True
     word = _WORD.match(text, following)
     return language == "en" and word is not None and word[1] in _STARTERS and word[2] != "."
+
+
+def _is_lower(text: str) -> bool:
+    """Whether text is in lower case. Georgian letters are not: they have capitals in Unicode, but
+    no sentence begins with a capital."""
+    return text.islower() and not _GEORGIAN.search(text)
 
 
 @functools.cache
