@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 N_SENTENCES = 1000
 """Number of sentences in the sample."""
 
-_MARK, _CLOSING = ",;:!?،؛؟।॥，；！？、。", "\"'”’»)\\]』」》"
+_MARK, _CLOSING = ",;:!?،؛؟۔।॥։՝።፣፤፥፦፧፨།༎，；！？、。", "\"'”’»)\\]』」》"
 _ATTACHED = re.compile(rf"\w.*[{_MARK}][{_CLOSING}]*|.*\w\w\.[{_CLOSING}]*")
 # A long word of a script without spaces between words: Chinese characters and hiragana; Thai, Lao,
 # Burmese, Khmer.
