@@ -378,6 +378,7 @@ _ATTACHED = re.compile(r"[\"'’”“»«›‹」』）】》〉］｝)\]}*_]*
 _LAST_MARK = re.compile(rf"[{_ALWAYS}{_BEFORE_SPACE}]\s?[\"'’”“»«›‹」』）】》〉］｝)\]}}*_]*$")
 _CLOSING = re.compile("[’”」』）】》〉］｝)]*")
 _STRAIGHT_QUOTE = re.compile(r'"|\s*"(?=\s|$)')
+_SHADS = re.compile(r"(?:\s*[\u0f0d-\u0f14])*")  # Tibetan writes two marks, with a space between
 _OPENING = re.compile(r"\s*(?:[\"'‘“”„‚«»‹›「『（【《〈(\[{¿¡*_#—–-]\s*)*")
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"(\w+)(.?)")
@@ -437,6 +438,7 @@ def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
         if n_quotes % 2:  # the next quote closes
             end = _end_of(_STRAIGHT_QUOTE, text, end)
         if has_letter and (ends_anyway or _may_end(text, start, marks, end, language)):
+            end = _end_of(_SHADS, text, end)
             sentences.append(text[start:end])
             start, has_letter = _end_of(_SPACE, text, end), False
     return [*sentences, text[start:]] if start < len(text) else sentences
