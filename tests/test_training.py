@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +46,7 @@ def test_the_record_of_a_run(run):
     _, folder, record, _ = run
     assert record.n_steps == len(record.train_perplexity) == 15
     assert "step=15" in repr(record) and "train_perplexity=[" not in repr(record)
+    assert "RowPosition" not in repr(record)
     assert record.n_tokens == 15 * PER_STEP
     assert record.seconds > 0
     assert record.checkpoint == str(folder / "model" / "model.ckpt-15")
@@ -133,6 +135,29 @@ def test_a_last_batch_that_the_text_does_not_fill_is_not_trained_on(corpus, tmp_
     n_full = len(list(data.iter_batches(ROWS, STEPS)))
     assert n_full < len(list(data.iter_distinct(ROWS, STEPS)))
     assert train(options, data, tmp_path).n_steps == n_full
+
+
+def test_numbers_of_numpy_and_paths(corpus, tmp_path):
+    """They are stored as other numbers are, and the run is the same."""
+    number, options = np.int64, small_options(tag=np.float32(0.5), reset_rate=np.float32(0.0))
+    options |= {"batch_size": number(ROWS), "n_train_tokens": number(2 * PER_STEP)}
+    options["lstm"] = {
+        name: number(value) if type(value) is int else value
+        for name, value in options["lstm"].items()
+    }
+    data = corpus.data(options, seed=number(2), worker=(number(0), number(1)))
+    record = train(options, data, tmp_path / "numpy", seed=number(3))
+    plain = small_options()
+    same = train(plain, corpus.data(plain, seed=2), tmp_path / "plain", seed=3)
+    assert_same_checkpoint(record.checkpoint, same.checkpoint)
+    stored = read_options(tmp_path / "numpy")
+    assert stored == read_options(tmp_path / "plain") | {"tag": 0.5, "reset_rate": 0.0}
+
+    checkpoint, heldout = Path(record.checkpoint), corpus.data(plain, "heldout.txt", test=True)
+    longer = train(stored | {"n_epochs": 3}, data, tmp_path / "numpy", checkpoint)
+    assert (longer.first.step, longer.step) == (4, 6)
+    perplexity = bilm.test(stored, Path(longer.checkpoint), heldout)
+    assert perplexity == bilm.test(stored, longer.checkpoint, heldout)
 
 
 def test_options_of_something_else_are_not_overwritten(run, corpus, tmp_path):

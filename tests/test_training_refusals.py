@@ -26,6 +26,13 @@ def test_data_without_a_batch(tmp_path):
         train(small_options(), Batches([]), tmp_path)
 
 
+def test_options_that_json_cannot_hold(tmp_path):
+    """They would be written with the first checkpoint."""
+    with pytest.raises(InputError, match=r"options must hold values of JSON only: .*PosixPath"):
+        train(small_options(text=tmp_path), Batches([random_batch()]), tmp_path)
+    assert not any((tmp_path / "model").iterdir())
+
+
 BAD_BATCHES = [
     ({"token_ids": None}, {}, r"needs \['token_ids', 'next_token_id'\]"),
     ({}, {"kind": "short_words_261"}, r"\['tokens_characters', .* are missing"),

@@ -39,6 +39,12 @@ def shown(value: object) -> str:
     return _VALUES.repr(value)
 
 
+def plain(value: Any) -> Any:
+    """A NumPy number as the Python number that JSON can hold; other values as they are."""
+    is_numpy = isinstance(value, numbers.Number) and hasattr(value, "item")
+    return value.item() if is_numpy else value
+
+
 # Rules
 
 

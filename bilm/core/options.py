@@ -24,6 +24,7 @@ from bilm.core.errors import (
     integer,
     one_of,
     optional,
+    plain,
     real,
     require,
     shown,
@@ -63,7 +64,7 @@ def _option(rule: Rule, default: Any = dataclasses.MISSING) -> Any:
 
 
 class _CheckedFields:
-    """Checks the rules of its fields."""
+    """Checks the rules of its fields, and makes NumPy numbers Python numbers."""
 
     prefix = ""  # prefix of the keys in messages
 
@@ -72,6 +73,7 @@ class _CheckedFields:
             value, rule = getattr(self, field.name), field.metadata.get("rule")
             if rule is not None and not (value is None and field.default is None):
                 require(rule, **{self.key(field.name): value})
+            object.__setattr__(self, field.name, plain(value))  # it is frozen
 
     @classmethod
     def key(cls, field: str) -> str:
@@ -143,7 +145,8 @@ class CharCNNOptions(_CheckedFields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "filters", tuple(map(tuple, self.filters)))  # it is frozen
+        filters = tuple(tuple(map(plain, pair)) for pair in self.filters)
+        object.__setattr__(self, "filters", filters)
         longest = self.max_characters_per_token
         fit = all(
             len(pair) == 2 and all(map(_COUNT.holds, pair)) and pair[0] <= longest

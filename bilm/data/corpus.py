@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError, Rule, differences, integer, require, shown
+from bilm.core.errors import InputError, Rule, differences, integer, plain, require, shown
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike, find_files, new_digest, read_text
@@ -56,6 +56,7 @@ class Corpus:
     def __post_init__(self) -> None:
         require(integer(0), seed=self.seed)
         require(_SHARE, worker=self.worker)
+        self.seed, self.worker = plain(self.seed), (plain(self.worker[0]), plain(self.worker[1]))
         self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}
         self._digests: dict[str, str] = {}  # see `text_digest`, of each file as last read

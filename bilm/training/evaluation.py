@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bilm.core.errors import InputError, integer, require
+from bilm.core.errors import FLAG, InputError, integer, require
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.data import Batch, prefetch, reading_method
 from bilm.files.checkpoints import load_variables
+from bilm.files.reading import PathLike, require_path
 from bilm.inference.feed import make_feed
 from bilm.inference.scorer import (
     Chunk,
@@ -34,7 +35,7 @@ _COMPARED_EVERY = 8
 
 def test(
     options: Mapping[str, Any] | Options,
-    ckpt_file: str,
+    ckpt_file: PathLike,
     data: Any,
     batch_size: int = 256,
     *,
@@ -66,6 +67,8 @@ def test(
     if not isinstance(options, Options):
         options = Options.from_dict(options, training=True)
     require(integer(), batch_size=batch_size)
+    require(FLAG, carry_state=carry_state, per_sentence=per_sentence)
+    ckpt_file = require_path(ckpt_file, "the checkpoint")
     check_vocabulary(options, data)
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(ckpt_file, model.weight_table())

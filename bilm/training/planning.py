@@ -157,12 +157,17 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
 
 
 def check_options(tf_save_dir: PathLike, contents: dict[str, Any]) -> None:
-    """Require that no other options.json is overwritten, such as a model's inference options."""
+    """Require that options can be written, and that no other options.json is overwritten, such as a
+    model's inference options."""
+    try:
+        ours = json.loads(json.dumps(contents))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"options must hold values of JSON only: {error}.") from None
     path = Path(tf_save_dir, OPTIONS_FILE)
     is_run = holds_checkpoint(tf_save_dir) or Path(tf_save_dir, LOG_FILE).exists()
     if is_run or not path.exists():
         return
-    stored, ours = read_json_object(path, "options file"), json.loads(json.dumps(contents))
+    stored = read_json_object(path, "options file")
     for name in ("n_train_tokens", "n_epochs", "n_steps", "dropout"):  # `train` may choose these
         stored.pop(name, None)
         ours.pop(name, None)

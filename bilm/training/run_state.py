@@ -87,7 +87,7 @@ class RunState:
     settings: RunSettings = RunSettings()
     heldout: HeldoutState = HeldoutState()
     # One entry per worker, None if its data set cannot resume. A running worker has only its entry.
-    iterator_state: tuple[IteratorState | None, ...] = (None,)
+    iterator_state: tuple[IteratorState | None, ...] = field(default=(None,), repr=False)
 
     @property
     def tokens_per_step(self) -> int:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from bilm.core.errors import InputError, integer, real, require, require_at_least
+from bilm.core.errors import FLAG, InputError, integer, plain, real, require, require_at_least
 from bilm.core.options import Options
 from bilm.files import checkpoints
 from bilm.files.download import without_secrets
@@ -35,7 +35,7 @@ def train(
     n_gpus: int,
     tf_save_dir: PathLike,
     tf_log_dir: PathLike | None,
-    restart_ckpt_file: str | None = None,
+    restart_ckpt_file: PathLike | None = None,
     *,
     seed: int = 0,
     precision: str = "float32",
@@ -98,7 +98,8 @@ def train(
     begun = time.monotonic()
     unknown_options: Mapping[str, Any] = {}
     if not isinstance(options, Options):
-        unknown_options, options = options, Options.from_dict(options, training=True)
+        unknown_options = {name: plain(value) for name, value in options.items()}
+        options = Options.from_dict(options, training=True)
     if patience is not None and heldout is None:
         raise InputError("patience needs a held-out text.")
     if tensorboard and tf_log_dir is None:
@@ -107,10 +108,11 @@ def train(
     require_at_least(1, patience=patience)
     require(integer(0), seed=seed)
     require(real(0), save_minutes=save_minutes)
+    require(FLAG, tensorboard=tensorboard)
     if restart_ckpt_file is not None:
-        require_path(restart_ckpt_file, "restart_ckpt_file")
+        restart_ckpt_file = require_path(restart_ckpt_file, "restart_ckpt_file")
     source = None if init_from is None else without_secrets(require_path(init_from, "init_from"))
-    settings = RunSettings(seed, precision, source)
+    settings = RunSettings(plain(seed), precision, source)
     seconds = None if time_limit is None else parse_duration(time_limit)
     every = Interval.parse(heldout_every)
 
