@@ -63,6 +63,15 @@ def test_ragged_ids_are_an_error(of_words):
         of_words(tf.ragged.constant([[1, 4, 5, 2], [1, 4, 2]]))
 
 
+def test_ids_whose_number_of_axes_is_unknown(of_words, of_characters):
+    """As after `tf.py_function`."""
+    unknown = tf.TensorSpec(None, tf.int32)
+    message = r"ids must have a known number of axes: .* call ids\.set_shape\(\(None, None{}\)\)"
+    for model, last in ((of_words, ""), (of_characters, f", {WIDTH}")):
+        with pytest.raises(InputError, match=message.format(last)):
+            tf.function(model, autograph=False).get_concrete_function(unknown)
+
+
 @pytest.mark.parametrize("time", [2, 5])
 def test_an_empty_batch(of_characters, of_words, time):
     for model, shape in ((of_characters, (0, time, WIDTH)), (of_words, (0, time))):

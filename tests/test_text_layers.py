@@ -121,6 +121,13 @@ def test_in_a_data_set():
         np.testing.assert_array_equal(batches[1], layer(["The cat ."]))
 
 
+def test_text_whose_number_of_axes_is_unknown():
+    """As after `tf.py_function`."""
+    traced = tf.function(CharacterIds(7), autograph=False)
+    with pytest.raises(InputError, match=r"text must have .* call text\.set_shape\(\(None,\)\)"):
+        traced.get_concrete_function(tf.TensorSpec(None, tf.string))
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

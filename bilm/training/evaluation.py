@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.core.errors import FLAG, InputError, integer, require
+from bilm.core.errors import InputError, integer, require
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.data import Batch, prefetch, reading_method
@@ -67,7 +67,6 @@ def test(
     if not isinstance(options, Options):
         options = Options.from_dict(options, training=True)
     require(integer(), batch_size=batch_size)
-    require(FLAG, carry_state=carry_state, per_sentence=per_sentence)
     ckpt_file = require_path(ckpt_file, "the checkpoint")
     check_vocabulary(options, data)
     model = LanguageModel(options, is_training=False, seed=None)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from bilm.core.errors import FLAG, InputError, integer, plain, real, require, require_at_least
+from bilm.core.errors import InputError, integer, plain, real, require, require_at_least
 from bilm.core.options import Options
 from bilm.files import checkpoints
 from bilm.files.download import without_secrets
@@ -108,7 +108,6 @@ def train(
     require_at_least(1, patience=patience)
     require(integer(0), seed=seed)
     require(real(0), save_minutes=save_minutes)
-    require(FLAG, tensorboard=tensorboard)
     if restart_ckpt_file is not None:
         restart_ckpt_file = require_path(restart_ckpt_file, "restart_ckpt_file")
     source = None if init_from is None else without_secrets(require_path(init_from, "init_from"))

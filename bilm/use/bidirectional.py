@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import FLAG, OBJECT, InputError, integer, one_of, require
+from bilm.core.errors import FLAG, OBJECT, InputError, integer, one_of, plain, require
 from bilm.core.keras_backend import keras, require_eager
 from bilm.core.lstm import States
 from bilm.core.network import build_network
@@ -18,7 +18,7 @@ from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, load_network, open_if_given, require_model_of
-from bilm.use.tensor_checks import is_tensor, require_true
+from bilm.use.tensor_checks import is_tensor, require_axes, require_true
 
 _EARLY_PADDING = "ids must have padding (0) only at the end of a sentence, as Batcher pads"
 _NO_BOS = "ids must start with <S> and end with </S>, as from Batcher; AllenNLP's ids have neither"
@@ -121,7 +121,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         self.supports_jit = False  # XLA requires shapes that do not depend on the ids
         self.options = read_options(options_file)
         self.use_character_inputs = use_character_inputs
-        self.max_batch_size = max_batch_size
+        self.max_batch_size = plain(max_batch_size)
         self.stateful = stateful
         self.boundaries = boundaries
         self.precision = precision
@@ -133,7 +133,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
             )
         if use_character_inputs and embedding_weight_file is not None:
             raise InputError("embedding_weight_file requires use_character_inputs=False.")
-        self.n_tokens = None if use_character_inputs else n_tokens
+        self.n_tokens = None if use_character_inputs else plain(n_tokens)
         with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
             require_model_of(table, weights)
             embedding_file = table or weights
@@ -300,8 +300,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
                 f"ids must be integers, got {dtype}: use Batcher or TokenBatcher, or a keras.Input "
                 "with dtype='int32'."
             )
-        shape = tuple(ids.shape)
         last = (self.options.max_word_length,) if self.use_character_inputs else ()
+        require_axes(ids, "ids", str((None, None, *last)))
+        shape = tuple(ids.shape)
         if in_groups and len(shape) == 3 + len(last):
             shape = shape[1:]
         is_short = len(shape) > 1 and shape[1] is not None and shape[1] < 2

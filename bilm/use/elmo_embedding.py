@@ -55,7 +55,8 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         words: for loaders: source of the word vectors, if no files are given.
         trainable: False freezes the mix too. As in Keras, assigning the attribute also sets it for
-            the mix, and a different `mix.trainable` is not saved.
+            the mix; different values of `mix.trainable` and `language_model.trainable` are not
+            saved.
 
     Call arguments:
         inputs: strings: sentences (batch,), which are split at white space, or tokens (batch,

@@ -15,6 +15,15 @@ def is_tensor(value: Any) -> bool:
     return tf.is_tensor(value) or isinstance(value, keras.KerasTensor)
 
 
+def require_axes(value: Any, name: str, example: str) -> None:
+    """Require that the number of a tensor's axes is known; `example` is a shape that fits."""
+    if tf.is_tensor(value) and value.shape.rank is None:
+        raise InputError(
+            f"{name} must have a known number of axes: after tf.py_function or tf.numpy_function, "
+            f"call {name}.set_shape({example})."
+        )
+
+
 def require_true(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
     """`value`, if a bool scalar is True; otherwise an error: InputError, or within a graph
     tf.errors.InvalidArgumentError."""

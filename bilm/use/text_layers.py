@@ -27,7 +27,7 @@ from bilm.data.encoding import (
     network_ids,
 )
 from bilm.data.sentences import EMPTY_TOKEN, WHITE_SPACE, as_python, as_tokens
-from bilm.use.tensor_checks import is_tensor, require_all
+from bilm.use.tensor_checks import is_tensor, require_all, require_axes
 
 # The white space of str.split; TensorFlow splits at ASCII white space only.
 _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"  # noqa: E501
@@ -46,6 +46,7 @@ def as_text(text: Any) -> Any:
     or lists of any lengths."""
     if not is_tensor(text):
         return tf.constant(_padded(as_python(text)), tf.string)
+    require_axes(text, "text", "(None,)")
     dtype, shape = getattr(text.dtype, "name", text.dtype), tuple(text.shape)
     if dtype != "string":
         raise InputError(f"text must be strings, got {dtype}; a keras.Input needs dtype='string'.")

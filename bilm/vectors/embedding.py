@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilm.core.errors import InputError, differences, one_of, require, shown
+from bilm.core.errors import InputError, differences, one_of, plain, require, shown
 from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
 from bilm.files.reading import PathLike, Text, new_digest, require_file, text_digest
@@ -181,6 +181,7 @@ class EmbeddingJob:
         return kind
 
     def _check_arguments(self) -> None:
+        self.shard = (plain(self.shard[0]), plain(self.shard[1]))
         kind, (i, n) = self.kind, self.shard
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
