@@ -10,7 +10,7 @@ import pytest
 
 from bilm.core.errors import InputError
 from bilm.core.network import build_network
-from bilm.core.options import PRESETS, CharCNNOptions, LSTMOptions, Options, preset
+from bilm.core.options import PRESETS, CharCNNOptions, LSTMOptions, Options, preset, preset_like
 
 LSTM = {"dim": 20, "projection_dim": 8}
 CHAR_CNN = {"activation": "relu", "filters": [[1, 4], [2, 6]], "embedding": {"dim": 4}}
@@ -248,6 +248,18 @@ def test_the_original_recipe_has_the_originals_keys_alone():
     assert not ours & set(preset("original", "original"))
     assert preset("original", "original")["reset_rate"] == 0.0
     assert ours - set(preset("base")) == {"n_steps", "tokenizer"}
+
+
+def test_fine_tuning_a_large_network_has_a_lower_rate():
+    rates = {}
+    for name in PRESETS:
+        network = Options.from_dict(preset(name), training=True)
+        tuned = preset_like(network)
+        assert tuned.lstm == network.lstm and tuned.batch_size == network.batch_size
+        rates[name] = tuned.adam_learning_rate
+    assert rates == {
+        "tiny": 0.005, "base": 0.006, "small": 0.002, "medium": 0.0015, "original": 0.001
+    }  # fmt: skip
 
 
 def test_a_preset_that_is_not():

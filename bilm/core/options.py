@@ -314,7 +314,7 @@ _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 _SIZES = {
     "tiny": _Size(256, 64, 1, ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), 32, 2048, 0.005),
     "base": _Size(512, 128, 1, _FILTERS[:5], 64, 2048, 0.006),
-    "small": _Size(1024, 128, 1, _FILTERS, 64, 4096, 0.002),
+    "small": _Size(1024, 128, 1, _FILTERS, 64, 4096, 0.006),
     "medium": _Size(2048, 256, 1, _FILTERS, 128, 8192, 0.0015),
     "original": _Size(4096, 512, 2, _FILTERS, 128, 8192, 0.001),
 }
@@ -371,12 +371,15 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
 
 
 def preset_like(network: Options, recipe: str = "default") -> Options:
-    """Options to train a network by a recipe. Batch size and rates are those of the smallest preset
-    with at least as many units; for larger networks, of the largest preset."""
+    """Options to fine-tune a network by a recipe. Batch size and rates are those of the smallest
+    preset with at least as many units; for larger networks, of the largest preset. From 1,024
+    units on, the rate of Muon and Adam is at most 0.002 (docs/recipe.md)."""
     sizes = (name for name, size in _SIZES.items() if size.dim >= network.lstm.dim)
-    values = preset(next(sizes, PRESETS[-1]), recipe)
+    options = Options.from_dict(preset(next(sizes, PRESETS[-1]), recipe), training=True)
+    rate = options.adam_learning_rate
     return dataclasses.replace(
-        Options.from_dict(values, training=True),
+        options,
+        adam_learning_rate=min(rate, 0.002) if network.lstm.dim >= 1024 else rate,
         lstm=network.lstm,
         char_cnn=network.char_cnn,
         bidirectional=network.bidirectional,
