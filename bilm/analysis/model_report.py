@@ -18,7 +18,7 @@ from bilm.analysis.occurrences import (
     Occurrences,
     Sample,
     Sentence,
-    folded,
+    comparison_form,
     forms_of,
     ordinary_words,
     sample_uses,
@@ -239,9 +239,9 @@ def _baselines(
 
 def _require_words(words: Sequence[str], sentences: Sequence[Sentence]) -> None:
     """Require that words occur often enough to be compared with their neighbours."""
-    counts = Counter(folded(token) for sentence in sentences for token in sentence)
+    counts = Counter(comparison_form(token) for sentence in sentences for token in sentence)
     for word in words:
-        n = sum(counts[form] for form in forms_of(folded(word)))
+        n = sum(counts[form] for form in forms_of(comparison_form(word)))
         if n < _MIN_OCCURRENCES:
             raise InputError(
                 f"words: {word!r} must occur {_MIN_OCCURRENCES} times in the {len(sentences):,} "

@@ -58,7 +58,7 @@ def indices_by_name(names: Iterable[str]) -> dict[str, np.ndarray]:
     return {name: np.array(numbers) for name, numbers in indices.items()}
 
 
-def folded(word: str, match_case: bool = False) -> str:
+def comparison_form(word: str, match_case: bool = False) -> str:
     """The form in which words are compared: in NFC, and in lower case without `match_case`.
 
     Keyboards and texts encode the same letter differently, as Yiddish and Bengali ones do.
@@ -134,7 +134,7 @@ class WordsInSentences:
     @cached_property
     def words(self) -> np.ndarray:
         """The words in lower case and NFC: object array (n,) of str."""
-        return np.array([folded(self.word(k)) for k in range(len(self))], object)
+        return np.array([comparison_form(self.word(k)) for k in range(len(self))], object)
 
     @cached_property
     def names(self) -> np.ndarray:
@@ -146,8 +146,12 @@ class WordsInSentences:
     def of(self, target: str, *, match_case: bool = False) -> np.ndarray:
         """The occurrences of a word or of all forms of a target such as `bank+banks`, by default
         in any case: int64, ascending."""
-        forms = forms_of(folded(target, match_case))
-        words = (folded(self.word(k), True) for k in range(len(self))) if match_case else self.words
+        forms = forms_of(comparison_form(target, match_case))
+        words = (
+            (comparison_form(self.word(k), True) for k in range(len(self)))
+            if match_case
+            else self.words
+        )
         return np.flatnonzero([word in forms for word in words])
 
     def of_targets(self: _Words, targets: Sequence[str], *, match_case: bool = False) -> _Words:
@@ -303,7 +307,7 @@ def sample_uses(
     Raises:
         InputError: `words` is empty, or a target does not occur.
     """
-    fold = functools.partial(folded, match_case=match_case)
+    fold = functools.partial(comparison_form, match_case=match_case)
     name_of: Callable[[str], str | None] = fold
     if words is None:
         names, name_of = [""], lambda token: "" if is_word(token) else None

@@ -21,8 +21,8 @@ from bilm.analysis.occurrences import (
     Occurrences,
     Sample,
     Sentence,
+    comparison_form,
     draw_uses,
-    folded,
     forms_of,
     indices_by_name,
     require_one_kind,
@@ -115,7 +115,7 @@ def sample_targets(
     targets = list(dict.fromkeys(targets))
     if not targets:
         raise InputError("targets must name at least one word.")
-    fold = functools.partial(folded, match_case=match_case)
+    fold = functools.partial(comparison_form, match_case=match_case)
 
     def name_of(token: str) -> str:
         word, tag = _split_tag(token) if lemma_pos else (token, "")

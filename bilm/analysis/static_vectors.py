@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilm.analysis.occurrences import Sentence, folded
+from bilm.analysis.occurrences import Sentence, comparison_form
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.data.sentences import read_stream
 from bilm.extras import import_extra
@@ -170,9 +170,9 @@ class StaticVectors:
 def _forms(word: str) -> Iterator[str]:
     """The forms under which a word may have a vector, the preferred one first."""
     yield word
-    yield folded(word, match_case=True)
+    yield comparison_form(word, match_case=True)
     yield word.lower()
-    yield folded(word)
+    yield comparison_form(word)
 
 
 def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:

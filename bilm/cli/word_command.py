@@ -111,9 +111,9 @@ def read_tokens(
 
 def distinct(args: argparse.Namespace, targets: Iterable[str]) -> list[str]:
     """Distinct targets in NFC, in lower case without --match_case."""
-    from bilm.analysis.occurrences import folded
+    from bilm.analysis.occurrences import comparison_form
 
-    return list(dict.fromkeys(folded(target, args.match_case) for target in targets))
+    return list(dict.fromkeys(comparison_form(target, args.match_case) for target in targets))
 
 
 def sample(

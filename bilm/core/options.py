@@ -372,14 +372,14 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
 
 def preset_like(network: Options, recipe: str = "default") -> Options:
     """Options to fine-tune a network by a recipe. Batch size and rates are those of the smallest
-    preset with at least as many units; for larger networks, of the largest preset. From 1,024
-    units on, the rate of Muon and Adam is at most 0.002 (docs/recipe.md)."""
+    preset with at least as many units; for larger networks, of the largest preset. For
+    networks larger than base, the rate of Muon and Adam is at most 0.002 (docs/recipe.md)."""
     sizes = (name for name, size in _SIZES.items() if size.dim >= network.lstm.dim)
     options = Options.from_dict(preset(next(sizes, PRESETS[-1]), recipe), training=True)
     rate = options.adam_learning_rate
     return dataclasses.replace(
         options,
-        adam_learning_rate=min(rate, 0.002) if network.lstm.dim >= 1024 else rate,
+        adam_learning_rate=min(rate, 0.002) if network.lstm.dim > _SIZES["base"].dim else rate,
         lstm=network.lstm,
         char_cnn=network.char_cnn,
         bidirectional=network.bidirectional,
