@@ -6,14 +6,17 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bilm
+from bilm import ELMo
 from bilm.core.errors import InputError
 from bilm.inference.scorer import Perplexity, Scorer
 from bilm.training import LanguageModel
 from bilm.training.evaluation import evaluate
 from tests import oracle
 from tests.scored_models import KINDS, Model
+from tests.small_models import write_small_model
 from tests.small_runs import STEPS, Batches, random_batch, small_options, write_corpus
 
 
@@ -180,3 +183,20 @@ def test_a_perplexity_beyond_every_float():
     result = bilm.training.Perplexity.of_losses(np.array([6000.0, 6.0]), 3)
     assert result == math.inf and result.forward == math.inf
     np.testing.assert_allclose(result.backward, np.exp(2))
+
+
+def test_models_loaded_one_after_another_are_no_reason_for_a_warning(
+    small_model, corpus, tmp_path, caplog
+):
+    """TensorFlow warns if functions with the same code are traced in most of their calls."""
+    data = corpus.data(small_model.options, "heldout.txt", test=True)
+    made = write_small_model(tmp_path, "as_published")
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    try:
+        assert len({float(small_model.test(data)) for _ in range(3)}) == 1
+        for _ in range(6):
+            assert ELMo.from_pretrained(made.files).encode([["a", "dog"]])[0].shape == (2, 16)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert caplog.records == []

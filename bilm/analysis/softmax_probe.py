@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bilm.core.keras_backend import keras
 from bilm.core.scalar_mix import ScalarMix
+from bilm.core.tracing import traced_once
 
 _BATCH = 256
 _EPOCHS = 10
@@ -49,7 +50,7 @@ class SoftmaxProbe:
         numbers = tf.TensorSpec((None, None), tf.int32)
         penalty = tf.TensorSpec((), tf.float32)
         self._steps = tf.function(self._train, input_signature=(batches, numbers, penalty))
-        self._answers = tf.function(self._answer, input_signature=(rows,))
+        self._answers = traced_once(self._answer, (rows,))
 
     def fit(self, vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray, seed: int) -> None:
         """Fit to `rows` (m,) of float32 vectors (n, *shape), with 0-based labels (m,); `seed` sets

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.network import BiLM
+from bilm.core.tracing import traced_once
 from bilm.data.encoding import BOS, EOS, DistinctWords, network_ids
 from bilm.data.prefetch import compute_ahead, windows
 from bilm.data.sentences import Tokens
@@ -139,7 +140,7 @@ class EncodedWords:
     def __init__(self, network: BiLM, word_ids: IdsOfWords, kept_bytes: int = _KEPT_BYTES) -> None:
         # (words,), or with an axis of characters
         ids = tf.TensorSpec([None] * word_ids([]).ndim, tf.int32)
-        self._encode = tf.function(network.encoder, input_signature=[ids], autograph=False)
+        self._encode = traced_once(network.encoder, [ids])
         self._word_ids = word_ids
         self._kept_bytes = kept_bytes
         self._numbers = DistinctWords()

@@ -21,6 +21,7 @@ import tensorflow as tf
 from bilm.core.cell import Boundaries
 from bilm.core.lstm import Mode, States
 from bilm.core.network import BiLM
+from bilm.core.tracing import traced_once
 from bilm.core.xla_lstm import ProductLookup, is_faster_for
 
 # The numbers of rows with a program, and the positions of a row in a full window: with compiled
@@ -156,7 +157,7 @@ class PackedRunner:
             _specs(network.zero_states(1)),
             _specs(network.zero_states(1), n_rows),
         ]
-        return tf.function(run, input_signature=signature, autograph=False)
+        return traced_once(run, signature)
 
     def __call__(
         self,

@@ -15,6 +15,7 @@ import tensorflow as tf
 from bilm.core.cell import LSTMState
 from bilm.core.language_model import Feed, LanguageModel
 from bilm.core.lstm import LSTMStack, States
+from bilm.core.tracing import traced_once
 from bilm.data.prefetch import windows
 from bilm.inference.prefixes import Level, TextRows
 
@@ -149,7 +150,7 @@ class Scorer:
             with _in_precision(self._model, precision):
                 return function(*arguments)
 
-        return tf.function(run, autograph=False, input_signature=signature)
+        return traced_once(run, signature)
 
     def encode(self, distinct: np.ndarray) -> tf.Tensor:
         """The vectors of words, `Feed.distinct`: float32 (distinct, projection_dim)."""

@@ -11,6 +11,7 @@ from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import BatchSlice, Dropout, Mode, States
 from bilm.core.options import Options
 from bilm.core.softmax import Negatives
+from bilm.core.tracing import traced_once
 from bilm.core.weight_names import WORD_ROWS, lstm_blocks
 from bilm.training.inputs import StepInputs
 from bilm.training.optimizer import Optimizer
@@ -123,9 +124,7 @@ class Trainer:
         """Compile the step for the current options."""
         signature = [(each,) * self.replicas.n_local for each in self._signature()]
         signals = tf.TensorSpec((len(Signals._fields),), tf.float32)
-        self._step = tf.function(
-            self._all_replicas, input_signature=[*signature, signals], autograph=False
-        )
+        self._step = traced_once(self._all_replicas, [*signature, signals])
 
     def _all_replicas(
         self, inputs: tuple[StepInputs, ...], states: AllStates, signals: tf.Tensor
