@@ -66,6 +66,8 @@ def test_written_by_falling_count_then_by_word(tmp_path):
     assert write_vocabulary(path, counts, min_count=2) == 6
     assert path.read_text(encoding="utf-8").split() == ["<S>", "</S>", "<UNK>", "z", "a", "b"]
     assert Vocabulary(path, validate_file=True).size == 6
+    write_vocabulary(tmp_path / "vocab.txt.xz", counts, min_count=2)
+    assert lzma.decompress((tmp_path / "vocab.txt.xz").read_bytes()) == path.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import shutil
 import sys
 from pathlib import Path
@@ -86,6 +87,23 @@ def test_scores_with_tabs(place, capsys):
     joint = [float(row["joint"]) for row in first[1:-1]]
     np.testing.assert_allclose(joint, scores[0].joint, atol=1e-6)
     assert len(rows) == sum(len(sentence) + 2 for sentence in SENTENCES)
+
+
+def test_the_name_of_the_file_chooses_format_and_compression(place, capsys):
+    arguments = ("score", "text.txt", "--model", "model", "--totals")
+    lines = run(capsys, *arguments).out
+    table = run(capsys, *arguments, "--format", "tsv").out
+    for name, expected in [("o.tsv", table), ("o.TSV.gz", table), ("o.txt", lines)]:
+        run(capsys, *arguments, "--out", name)
+        assert read_text_file(name) == expected
+    run(capsys, *arguments, "--out", "p.jsonl.xz", "--format", "tsv")
+    assert read_text_file("p.jsonl.xz") == table
+
+
+def read_text_file(name):
+    openers = {".gz": gzip.open, ".xz": lzma.open}
+    with openers.get(Path(name).suffix, open)(name, "rt", encoding="utf-8") as file:
+        return file.read()
 
 
 def test_totals_and_the_perplexity_of_the_whole(place, capsys):
@@ -346,8 +364,6 @@ def test_minimal_pairs(place, capsys):
         "a.jsonl",
         "--out",
         "o.tsv",
-        "--format",
-        "tsv",
         "--by",
         "linguistics_term",
     )

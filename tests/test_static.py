@@ -54,11 +54,12 @@ def test_saved_vectors_are_read_back_exactly(tmp_path):
     np.testing.assert_array_equal(loaded.vectors, random)
 
 
-def test_gensim_reads_what_is_saved(tmp_path):
+@pytest.mark.parametrize("name", ["v.txt", "v.txt.gz"])
+def test_gensim_reads_what_is_saved(name, tmp_path):
     from gensim.models import KeyedVectors
 
-    StaticVectors(WORDS, VECTORS).save(tmp_path / "v.txt")
-    keyed = KeyedVectors.load_word2vec_format(str(tmp_path / "v.txt"))
+    StaticVectors(WORDS, VECTORS).save(tmp_path / name)
+    keyed = KeyedVectors.load_word2vec_format(str(tmp_path / name))
     assert keyed.index_to_key == WORDS
     np.testing.assert_array_equal(keyed["b"], VECTORS[1])
 

@@ -32,7 +32,7 @@ from bilm.analysis.occurrences import (
 from bilm.core.errors import InputError, iterable, require, require_at_least
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines
-from bilm.files.writing import atomic_write
+from bilm.files.writing import atomic_write, text_file
 from bilm.progress import ShowStage, counted, quiet
 
 OLD, NEW = "old", "new"
@@ -247,7 +247,7 @@ def uses_of(occurrences: Occurrences) -> dict[str, np.ndarray]:
 
 def write_table(path: PathLike, changes: Sequence[Change]) -> None:
     """Write one row per word, with tabs: counts, `MEASURES`, and the interval of `excess`."""
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, text_file(temporary) as file:
         head = ["word", "occurrences_old", "occurrences_new", *MEASURES, *_INTERVAL]
         file.write("\t".join(head) + "\n")
         for change in changes:

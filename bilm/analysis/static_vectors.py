@@ -28,7 +28,7 @@ from bilm.files.reading import (
     require_file,
     warn_once,
 )
-from bilm.files.writing import atomic_write
+from bilm.files.writing import atomic_write, compressed
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -112,12 +112,13 @@ class StaticVectors:
         return keyed
 
     def save(self, path: PathLike) -> None:
-        """Write the vectors as text that is read back exactly.
+        """Write the vectors as text that is read back exactly, compressed if the name of the file
+        ends in .gz or .xz.
 
         Raises:
             InputError: a word is empty, or has white space or a lone surrogate.
         """
-        with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        with atomic_write(path) as temporary, compressed(temporary) as file:
             file.write(f"{len(self)} {self.dim}\n".encode())
             for word, vector in zip(self.words, self.vectors, strict=True):
                 if word.encode("utf-8", "ignore").decode().split() != [word]:

@@ -33,6 +33,7 @@ from bilm.analysis.contexts import in_context, terminal_width
 from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
+from bilm.files.writing import text_file
 from bilm.terminal import count, note, show, table
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _write(path: str, words: list[_WordClusters]) -> int:
     """Write each occurrence with its cluster, by distance from the centre; return the number of
     occurrences skipped."""
     n_skipped = 0
-    with open(path, "w", encoding="utf-8") as file:
+    with text_file(path) as file:
         for word in words:
             for number in (k for c in range(len(word.clusters)) for k in word.clusters.members(c)):
                 line = word.occurrences.in_context(number, len(word.occurrences.sentence(number)))

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         flags.require_effect(args, "--method word2vec", *_WORD2VEC)
         flags.model_source(args)
     flags.require_inputs(args)
-    if args.out.lower().endswith((".bin", ".gz", ".xz", ".npz")):
+    if args.out.lower().endswith((".bin", ".bin.gz", ".npz")):
         flags.usage_error(args, f"--out is written as text, such as vectors.txt, got {args.out}")
     outputs = flags.outputs(args, out=args.out)
     find_all_files(args.text)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -46,18 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "for one)",
         },
     )
-    text_command.add_result(
-        parser, "text|jsonl|tsv", "text in a terminal, otherwise jsonl; text shows probabilities"
-    )
-    parser.set_defaults(n=10, format=None)
+    text_command.add_result(parser, "text|jsonl|tsv")
+    parser.set_defaults(n=10)
 
 
 def run(args: argparse.Namespace) -> int:
     if (args.input is None) == (args.text is None):
         flags.usage_error(args, "name a text, IN, or a sentence, --text")
-    if args.format is None:
-        is_terminal = args.out == STANDARD and sys.stdout.isatty()
-        args.format = "text" if is_terminal else "jsonl"
     predictor = text_command.load_predictor(args)
     places: Any = "all" if args.every else args.place or "gaps"
     predictions = predictor.substitutes_iter(

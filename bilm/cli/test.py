@@ -15,6 +15,7 @@ import math
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags, run_folder, text_command
+from bilm.files.writing import text_file
 from bilm.progress import ProgressDisplay
 from bilm.terminal import import_tensorflow, note
 
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _write_scores(path: str, scores: SentenceScores) -> None:
     names = ("forward_nats", "backward_nats")[: len(scores.losses)]
-    with open(path, "w", encoding="utf-8") as file:
+    with text_file(path) as file:
         file.write("\t".join(("sentence", "predictions", *names, "perplexity")) + "\n")
         for k, n in enumerate(scores.n_predictions.tolist()):
             losses = scores.losses[:, k]

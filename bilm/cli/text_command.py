@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.files.reading import read_lines, read_text
-from bilm.files.writing import atomic_write
+from bilm.files.writing import atomic_write, text_file
 from bilm.progress import ProgressDisplay, counted
 from bilm.terminal import import_tensorflow, note, printable
 
@@ -136,20 +136,22 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(precision="float32")
 
 
-def add_result(
-    parser: argparse.ArgumentParser, formats: str = "jsonl|tsv", default: str = "jsonl"
-) -> None:
-    """The flags of the result, for `write_results`; `default` describes the default format."""
+def add_result(parser: argparse.ArgumentParser, formats: str) -> None:
+    """The flags of the result, for `write_results`."""
+    text, in_terminal = "", ""
+    if "text" in formats:
+        text, in_terminal = "; text shows probabilities", "text in a terminal, "
     flags.add(
         parser,
         {
-            "--out FILE": "file to write (default: standard output)",
+            "--out FILE": "file to write, compressed if its name ends in .gz or .xz (default: "
+            "standard output)",
             **flags.FORCE,
-            f"--format {formats}": "one JSON object per line, or fields separated by tabs "
-            f"(default: {default})",
+            f"--format {formats}": f"one JSON object per line, or fields separated by tabs{text} "
+            f"(default: {in_terminal}tsv if FILE ends in .tsv, .tsv.gz or .tsv.xz, else jsonl)",
         },
     )
-    parser.set_defaults(out=STANDARD, format="jsonl")
+    parser.set_defaults(out=STANDARD)
 
 
 def load_predictor(args: argparse.Namespace) -> Predictor:
@@ -188,6 +190,7 @@ def write_results(
         n_pairs: the number of results, if they are of pairs.
     """
     unit = "sentences" if n_pairs is None else "pairs"
+    form = args.format or _default_format(args.out, "jsonl" if lines is None else "text")
 
     def row_objects(values: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         return (dict(zip(fields[1:], row, strict=True)) for row in values)
@@ -196,21 +199,27 @@ def write_results(
         out: TextIO = sys.stdout
         if args.out != STANDARD:
             temporary = stack.enter_context(atomic_write(args.out, overwrite=args.force))
-            out = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
+            out = stack.enter_context(text_file(temporary))
         display = stack.enter_context(progress_display(args.out))
-        if args.format not in ("jsonl", "text"):
+        if form not in ("jsonl", "text"):
             out.write(_tabbed(fields))
         for number, result in counted(results, display.show, doing, n_pairs, unit):
-            if args.format == "jsonl":
+            if form == "jsonl":
                 for value in objects(result) if objects else row_objects(rows(result)):
                     line = json.dumps(_rounded({fields[0]: number} | value), ensure_ascii=False)
                     out.write(f"{line}\n")
-            elif args.format == "text" and lines is not None:
+            elif form == "text" and lines is not None:
                 out.writelines(f"{printable(line)}\n" for line in lines(result))
             else:
                 out.writelines(_tabbed((number, *row)) for row in rows(result))
     if args.out != STANDARD:
         print(args.out)
+
+
+def _default_format(output: str, in_terminal: str) -> str:
+    if output == STANDARD:
+        return in_terminal if sys.stdout.isatty() else "jsonl"
+    return "tsv" if output.lower().endswith((".tsv", ".tsv.gz", ".tsv.xz")) else "jsonl"
 
 
 def progress_display(output: str) -> ProgressDisplay:

@@ -24,7 +24,7 @@ from bilm.files.reading import (
     read_text,
     size_of,
 )
-from bilm.files.writing import Outputs, atomic_write
+from bilm.files.writing import Outputs, atomic_write, text_file
 from bilm.progress import ShowStage, Stage, quiet
 
 logger = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ def _write_words(
 
 
 def _write_lines(path: str, lines: Iterable[str]) -> None:
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with text_file(path) as file:
         file.writelines(f"{line}\n" for line in lines)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import glob
 import gzip
+import io
 import json
 import logging
 import lzma
@@ -15,7 +16,7 @@ import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_path
@@ -374,3 +375,10 @@ def compressed(path: PathLike) -> Iterator[IO[bytes]]:
         elif ending == ".xz":
             file = stack.enter_context(lzma.open(file, "wb"))
         yield file
+
+
+@contextlib.contextmanager
+def text_file(path: PathLike) -> Iterator[TextIO]:
+    """A file for UTF-8 text, compressed if its name ends in .gz or .xz."""
+    with compressed(path) as file, io.TextIOWrapper(file, encoding="utf-8", newline="\n") as text:
+        yield text
