@@ -315,8 +315,8 @@ _SIZES = {
     "tiny": _Size(256, 64, 1, ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), 32, 2048, 0.005),
     "base": _Size(512, 128, 1, _FILTERS[:5], 64, 2048, 0.006),
     "small": _Size(1024, 128, 1, _FILTERS, 64, 4096, 0.006),
-    "medium": _Size(2048, 256, 1, _FILTERS, 128, 8192, 0.0015),
-    "original": _Size(4096, 512, 2, _FILTERS, 128, 8192, 0.001),
+    "medium": _Size(2048, 256, 1, _FILTERS, 128, 8192, 0.006),
+    "original": _Size(4096, 512, 2, _FILTERS, 128, 8192, 0.006),
 }
 PRESETS = tuple(_SIZES)
 RECIPES = ("default", "original")
