@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm import InputError, Tokenizer, tokenize
+from bilm.data.tokenizer import tokenizer_for
 
 # Text that is hard to split: letters, marks, joiners, quotes, digits and punctuation.
 HINDI = "हिन्दी में लिखा, क्या? आएँगे। ज़रूर॥ डॉ. श्री १,०२४.५ क्\u200dष"
@@ -224,6 +225,27 @@ def test_a_tokenizer_by_its_name():
     assert Tokenizer.from_name("en rules 1") is None
     for name in ("en rules 0", "moses", "", "en rules", "zz nothing 1"):
         assert Tokenizer.from_name(name) is None
+
+
+def test_the_tokenizer_of_a_model():
+    text = "It won't rain."
+    by_language = ["It", "wo", "n't", "rain", "."]
+    assert tokenizer_for("en rules 2")(text) == by_language
+    assert tokenizer_for("en rules 2", "model")(text) == by_language
+    assert tokenizer_for("en rules 2", "de")(text) == ["It", "won't", "rain", "."]
+    assert tokenizer_for("xx residues 1")("MKV LA") == [*"MKVLA"]
+    assert tokenizer_for(None)(text) == tokenizer_for("en rules 2", "spaces")(text) == text.split()
+    assert tokenizer_for(None, lambda line: tuple(line.split("w")))(text.replace(" ", "")) == [
+        "It", "on'train."
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="The model's tokenizer, 'moses', is not available here"):
+        tokenizer_for("moses")
+    for choice in ("english", 7):
+        with pytest.raises(InputError, match="must be"):
+            tokenizer_for("en rules 2", choice)
+    for result in ("text", ["It", ""], ["It won't"], [1], None):
+        with pytest.raises(InputError, match="tokenizer must return a list of tokens"):
+            tokenizer_for(None, lambda line: result)(text)  # noqa: B023
 
 
 def test_a_tokenizer_whose_package_is_missing(monkeypatch):

@@ -24,7 +24,11 @@ from bilm.extras import MissingPackageError, import_extra
 ANY_LANGUAGE = "xx"
 """The code for any language with spaces between words."""
 
-_RULES_VERSION = "2"  # increment when the rules change tokens
+# Versions of the built-in rules, the latest one last. A rule that changes the tokens of a language
+# adds a version to that language only. Abbreviations decide where sentences end, not what their
+# tokens are.
+_VERSIONS: dict[str, tuple[str, ...]] = {}
+_FIRST_VERSIONS = ("2",)  # of other languages
 _UNSPACED_LANGUAGES = frozenset("ja km lo my th zh".split())
 # ISO 639-1
 _TWO_LETTERS = frozenset(
@@ -69,17 +73,21 @@ class Tokenizer:
             "jieba": like "rules", with Chinese words by the package jieba.
             "residues": each letter is a token, for protein sequences.
             "spacy": the tokens of spaCy's blank pipeline for the language.
+        version: version of the built-in rules or of the package; None: the latest rules, or the
+            installed package.
 
     Attributes:
-        name: language, method and its version, such as "en rules 2". Tokenizers with the same name
-            split text in the same way.
+        name: language, method and version, such as "en rules 2". Tokenizers with the same name
+            split a sentence into the same tokens.
 
     Raises:
-        InputError: `language` or `method` is not one of the above, they conflict, or a package is
-            missing.
+        InputError: `language` or `method` is not one of the above, they conflict, the version is
+            unknown, or a package is missing.
     """
 
-    def __init__(self, language: str = ANY_LANGUAGE, method: str | None = None) -> None:
+    def __init__(
+        self, language: str = ANY_LANGUAGE, method: str | None = None, version: str | None = None
+    ) -> None:
         require(_LANGUAGE, language=language)
         if method is None:
             method = "jieba" if language == "zh" else "rules"
@@ -92,9 +100,11 @@ class Tokenizer:
                 "'spacy' or, for 'zh', 'jieba'."
             )
         self.language, self.method = language, method
-        version, self._split = _SPLITTERS[method](language)
+        actual, self._split = _SPLITTERS[method](language, version)
+        if version not in (None, actual):
+            raise InputError(f"version of {language} {method} must be {actual}, got {version}.")
         self._split_cached = functools.lru_cache(2**16)(self._split)
-        self.name = f"{language} {method} {version}"
+        self.name = f"{language} {method} {actual}"
 
     @classmethod
     def from_name(cls, name: str) -> Tokenizer | None:
@@ -103,14 +113,13 @@ class Tokenizer:
         Raises:
             InputError: its package is not installed.
         """
-        language, method = [*name.split(" "), ""][:2]
+        parts = name.split(" ")
         try:
-            tokenizer = cls(language, method or "none")
+            return cls(*parts) if len(parts) == 3 else None
         except MissingPackageError:
             raise
         except InputError:
             return None
-        return tokenizer if tokenizer.name == name else None
 
     def tokens(self, sentence: str) -> list[str]:
         """The tokens of a sentence; joined, they are its NFC form without white space.
@@ -151,6 +160,53 @@ class Tokenizer:
         ['Mr. Hale left at 6.30.', 'Did it rain?']
         """
         return split_sentences(unicodedata.normalize("NFC", paragraph), self.language)
+
+
+def tokenizer_for(
+    recorded: str | None, choice: str | Callable[[str], Any] | None = None
+) -> Callable[[str], list[str]]:
+    """The function that splits a sentence, given as text, into the tokens of a model.
+
+    Args:
+        recorded: name of the tokenizer of the model's training text; None: not recorded.
+        choice: None or "model": the recorded tokenizer, or white space if none is recorded;
+            "spaces": white space; a language code: the default tokenizer of that language; or a
+            function of a text that returns its tokens.
+
+    Raises:
+        InputError: the recorded tokenizer cannot be used here, or `choice` is none of the above.
+            The returned function raises it if a caller's function does not return a list of
+            tokens.
+    """
+    if choice is None or choice == "model":
+        tokenizer = None if recorded is None else Tokenizer.from_name(recorded)
+        if recorded is not None and tokenizer is None:
+            raise InputError(
+                f"The model's tokenizer, {recorded!r}, is not available here: choose 'spaces' for "
+                "text with spaces between tokens, or a language code such as 'en'."
+            )
+        return str.split if tokenizer is None else tokenizer.tokens
+    if choice == "spaces":
+        return str.split
+    if isinstance(choice, str):
+        return Tokenizer(choice).tokens
+    if not callable(choice):
+        raise InputError(
+            f"tokenizer must be 'model', 'spaces', a language code or a function, got "
+            f"{shown(choice)}."
+        )
+
+    def split(text: str) -> list[str]:
+        tokens = choice(text)
+        is_list = isinstance(tokens, list | tuple) and all(isinstance(t, str) for t in tokens)
+        if not is_list or " ".join(tokens).split() != list(tokens):
+            raise InputError(
+                f"tokenizer must return a list of tokens without white space, got {shown(tokens)} "
+                f"for {shown(text)}."
+            )
+        return list(tokens)
+
+    return split
 
 
 # Characters
@@ -277,7 +333,9 @@ Split = Callable[[str], list[str]]
 _LONGEST_CACHED = 40  # most characters of a run whose tokens are cached
 
 
-def _by_rules(language: str, characters: bool = False) -> tuple[str, Split]:
+def _by_rules(language: str, version: str | None, characters: bool = False) -> tuple[str, Split]:
+    versions = _VERSIONS.get(language, _FIRST_VERSIONS)
+    version = version if version in versions else versions[-1]
     english = language == "en"
     pattern = _token_pattern(english, characters)
 
@@ -287,7 +345,7 @@ def _by_rules(language: str, characters: bool = False) -> tuple[str, Split]:
             return [part for token in tokens for part in _without_clitics(token)]
         return tokens
 
-    return _RULES_VERSION, split
+    return version, split
 
 
 def _without_clitics(token: str) -> list[str]:
@@ -299,7 +357,7 @@ def _without_clitics(token: str) -> list[str]:
     return [token, *parts]
 
 
-def _by_jieba(language: str) -> tuple[str, Split]:
+def _by_jieba(language: str, version: str | None) -> tuple[str, Split]:
     jieba = import_extra("jieba", "method 'jieba'")
     pattern = _token_pattern(False, False)
 
@@ -324,7 +382,7 @@ def _read_dictionary(jieba: Any) -> None:
         jieba.setLogLevel(level)
 
 
-def _by_spacy(language: str) -> tuple[str, Split]:
+def _by_spacy(language: str, version: str | None) -> tuple[str, Split]:
     spacy = import_extra("spacy", "method 'spacy'")
     try:
         pipeline = spacy.blank(language)
@@ -351,13 +409,13 @@ def _with_marks(parts: Iterable[str]) -> list[str]:
     return tokens
 
 
-def _by_residues(language: str) -> tuple[str, Split]:
+def _by_residues(language: str, version: str | None) -> tuple[str, Split]:
     return "1", list
 
 
-_SPLITTERS: dict[str, Callable[[str], tuple[str, Split]]] = {
+_SPLITTERS: dict[str, Callable[[str, str | None], tuple[str, Split]]] = {
     "rules": _by_rules,
-    "characters": lambda language: _by_rules(language, characters=True),
+    "characters": functools.partial(_by_rules, characters=True),
     "jieba": _by_jieba,
     "spacy": _by_spacy,
     "residues": _by_residues,
