@@ -1,13 +1,15 @@
-"""A fresh install: the requirements, the version, and a command that starts quickly."""
+"""What is distributed: requirements, licences, README, and a command that starts quickly."""
 
 from __future__ import annotations
 
-import ast
 import os
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -17,22 +19,15 @@ ROOT = Path(__file__).parent.parent
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
-def setup_keywords() -> dict[str, object]:
-    """The arguments of setup() that are literals."""
-    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    setup = next(c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "setup")
-    literal = {}
-    for keyword in setup.keywords:
-        try:
-            literal[keyword.arg] = ast.literal_eval(keyword.value)
-        except ValueError:
-            continue
-    return literal
+def run_setup() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of setup(), and the names in setup.py."""
+    with mock.patch("setuptools.setup") as setup:
+        names = runpy.run_path(str(ROOT / "setup.py"))
+    return setup.call_args.kwargs, names
 
 
 def test_setup_says_what_the_package_needs():
-    keywords = setup_keywords()
+    keywords, _ = run_setup()
     assert keywords["name"] == "bilm-keras"
     assert keywords["python_requires"] == ">=3.10"
     assert keywords["install_requires"] == [
@@ -113,6 +108,62 @@ def test_tensorflow_is_imported_without_its_greetings(level):
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def licences() -> dict[str, str]:
+    """The table of NOTICE: folders and their licences."""
+    rows = re.findall(r"^(\S+/) +(\S+) ", (ROOT / "NOTICE").read_text("utf-8"), re.MULTILINE)
+    return dict(rows)
+
+
+def test_data_and_pictures_have_a_licence():
+    """Every file that is not source has a row in NOTICE, and every row has files."""
+    folders = ("benchmarks", "bilm", "bin", "docs", "tests", "usage_examples")
+    paths = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
+    source = {".py", ".pyc", ".md", ".c", ".css", ".js", ".html", ".typed"}
+    data = [path.relative_to(ROOT).as_posix() for path in paths if path.suffix not in source]
+    assert len(data) > 50
+    for name in data:
+        assert any(name.startswith(folder) for folder in licences()), name
+    for folder in licences():
+        assert any(name.startswith(folder) for name in data), folder
+
+
+def test_models_carry_their_licence():
+    models = {path.parent for path in (ROOT / "bilm" / "models").glob("*/options.json")}
+    assert {path.relative_to(ROOT).as_posix() + "/" for path in models} == {
+        folder for folder in licences() if folder.startswith("bilm/")
+    }
+    for folder in models:
+        licence = licences()[f"bilm/models/{folder.name}/"]
+        text = (folder / "LICENSE").read_text("utf-8")
+        assert text.startswith(f"SPDX-License-Identifier: {licence}\n")
+        kind, version = re.fullmatch(r"CC-(BY|BY-SA)-(\d\.0)", licence).groups()
+        assert f"https://creativecommons.org/licenses/{kind.lower()}/{version}/" in text
+        assert f"CC {kind} {version}" in (folder / "README.md").read_text("utf-8")
+    assert run_setup()[0]["license_expression"].split(" AND ") == sorted({*licences().values()})
+
+
+def test_extras_are_named_after_the_package_that_they_install():
+    extras = run_setup()[0]["extras_require"]
+    for extra, requirements in extras.items():
+        names = {re.match(r"[\w-]+", requirement)[0] for requirement in requirements}
+        assert names == {extra} if len(names) == 1 else extra not in names
+    pages = [ROOT / "README.md", ROOT / "README.zh.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        text = page.read_text("utf-8")
+        for names in re.findall(r"\.\[([\w,]+)\]'", text) + re.findall(r"extra `(\w+)`", text):
+            assert {*names.split(",")} <= extras.keys(), (page, names)
+
+
+@pytest.mark.parametrize("repository", ["", "https://github.com/owner/bilm"])
+def test_readme_on_a_package_index_has_no_relative_links(repository):
+    text = run_setup()[1]["long_description"](repository)
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert targets and all(target.startswith(("https://", "#")) for target in targets)
+    picture = f"({repository}/raw/v{bilm.__version__}/docs/elmo.svg)"
+    assert (picture in text) == bool(repository)
+    assert "(docs/" not in text and "manual" in text
 
 
 def test_constraints_of_the_oldest_versions():

@@ -11,7 +11,7 @@ ending chooses the format:
   bilm embed - - --model elmo --top < text.txt       # JSON lines
 
 The key of a sentence is its 0-based line number, its line in --ids, or its FASTA id; an empty line
-is a sentence without tokens. In Parquet, which needs the extra `parquet`, the number is in the
+is a sentence without tokens. In Parquet, which needs the extra `pyarrow`, the number is in the
 column id. Until OUT is complete, the vectors are in a folder OUT.partial; formats other than HDF5
 need twice the disk space meanwhile. After a crash the same command with --resume continues from it.
 
