@@ -9,6 +9,7 @@ from types import ModuleType
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bilm import ELMo
 from tests.small_models import write_small_model
@@ -126,6 +127,72 @@ def test_pos_tagging_learns_saves_and_loads(tmp_path: Path, capsys, golden: Path
     assert found["train accuracy"] > 0.8 and found["dev accuracy"] > 0.3
     assert found[f"dev accuracy of {saved}, loaded again:"] == found["dev accuracy"]
     assert saved.exists()
+
+
+@pytest.mark.slow
+def test_pos_tagging_from_characters(tmp_path: Path, capsys):
+    saved = tmp_path / "tagger.keras"
+    example("pos_tagging").main(
+        ["--layers", "none", "--words", "--characters",
+         "--train", str(CONLLU / "train.conllu"), "--dev", str(CONLLU / "dev.conllu"),
+         "--save", str(saved), "--epochs", "40", "--batch_size", "4", "--learning_rate", "0.01"]
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "dev accuracy on 0 words that are not in the training data" in printed
+    assert "train accuracy 1.0000\n" in printed or "train accuracy 0.9" in printed
+
+
+def test_accuracy_on_unseen_words():
+    class AlwaysOne:
+        def predict_on_batch(self, words):
+            return np.tile([0.0, 1.0], (*words.shape, 1))
+
+    words = tf.constant([["a", "new", ""], ["other", "a", "new"]])
+    batches = [(words, tf.constant([[0, 1, 0], [0, 1, 1]]))]
+    assert example("pos_tagging").accuracy_on_unseen(AlwaysOne(), batches, {"a"}) == (2 / 3, 3)
+
+
+def test_a_feature_as_tag(tmp_path: Path):
+    path = tmp_path / "a.conllu"
+    rows = ["1\tlibri\tliber\tNOUN\t_\tCase=Nom|Number=Plur", "2\tsunt\tsum\tAUX\t_\tNumber=Plur"]
+    path.write_text("".join(f"{row}{4 * chr(9)}_\n" for row in rows), encoding="utf-8")
+    (sentence,) = example("pos_tagging").read_conllu(path, "Case")
+    assert sentence.tags == ["Nom", "_"]
+
+
+def write_analyses(path: Path, sentences: list[str]) -> str:
+    """A CoNLL-U file from sentences of form/lemma/part of speech."""
+    rows = (
+        "".join(
+            f"{number}\t{form}\t{lemma}\t{pos}" + "\t_" * 6 + "\n"
+            for number, (form, lemma, pos) in enumerate((w.split("/") for w in words.split()), 1)
+        )
+        for words in sentences
+    )
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_homographs(tmp_path: Path, capsys):
+    train = write_analyses(
+        tmp_path / "a.conllu",
+        ["Cum/cum/ADP te/tu/PRON", "cum/cum/SCONJ sit/sum/AUX", "liber/liber/NOUN"],
+    )
+    test = write_analyses(
+        tmp_path / "b.conllu",
+        ["est/sum/AUX cum/cum/ADP eo/is/PRON cum/cum/SCONJ", "liber/liber/ADJ"],
+    )
+    main, out = example("homographs").main, tmp_path / "latin"
+    main(["--train", train, "--test", test, "--out", str(out), "--min_count", "2"])
+    assert (tmp_path / "latin-train.txt").read_text(encoding="utf-8") == (
+        "cum/ADP\t[Cum] te\ncum/SCONJ\t[cum] sit\n"
+    )
+    assert (tmp_path / "latin-test.txt").read_text(encoding="utf-8") == (
+        "cum/ADP\test [cum] eo cum\ncum/SCONJ\test cum eo [cum]\n"
+    )
+    assert capsys.readouterr().out.splitlines()[1] == f"{out}-test.txt: 2 occurrences of cum"
+    with pytest.raises(SystemExit, match="no word has two analyses 3 times each"):
+        main(["--train", train, "--test", test, "--out", str(out), "--min_count", "3"])
 
 
 def write_genres(path: Path, n: int) -> Path:
