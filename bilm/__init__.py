@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import wrapt
 
 __version__ = "0.1.0"
+
+if sys.platform == "win32":
+    raise ImportError("bilm locks files with fcntl, which Windows lacks: use WSL 2.")
 
 if TYPE_CHECKING:
     from bilm.core.errors import InputError, TrainingError

@@ -7,22 +7,13 @@ from typing import Any
 
 from bilm.core.errors import InputError
 
-_LOOK = "scikit-learn gensim matplotlib"
-# The package to install for each module, as in the extras of setup.py.
+# What to install for a module; for others the package of that name.
 _PACKAGES = {
-    "fsspec": "'ray[data]>=2.60,<3'",
-    "gensim": _LOOK,
-    "huggingface_hub": "huggingface_hub",
-    "jieba": "jieba",
-    "matplotlib": "matplotlib",
-    "pyarrow": "pyarrow",
-    "ray": "'ray[data]>=2.60,<3'",
-    "scipy": _LOOK,
-    "seqeval": "seqeval",
-    "sklearn": _LOOK,
-    "spacy": "spacy",
-    "tensorboard": "tensorboard",
-    "threadpoolctl": _LOOK,
+    "fsspec": "'ray[data]'",
+    "ray": "'ray[data]'",
+    **dict.fromkeys(
+        ("gensim", "scipy", "sklearn", "threadpoolctl"), "scikit-learn gensim matplotlib"
+    ),
 }
 
 
@@ -50,7 +41,7 @@ def import_extra(module: str, purpose: str) -> Any:
                 f"{purpose} needs the Python module {package}, which is installed but cannot be "
                 f"imported: {error}."
             ) from error
+        install = f"pip install {_PACKAGES.get(package, package)}"
         raise MissingPackageError(
-            f"{purpose} needs the Python module {package}: `pip install {_PACKAGES[package]}` "
-            "installs it."
+            f"{purpose} needs the Python module {package}: `{install}` installs it."
         ) from error

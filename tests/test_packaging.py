@@ -37,6 +37,38 @@ def test_setup_says_what_the_package_needs():
     assert keywords["entry_points"] == {"console_scripts": ["bilm=bilm.cli:main"]}
 
 
+def test_windows_is_refused_with_the_reason():
+    code = "import sys, wrapt; sys.platform = 'win32'; import bilm"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "ImportError: bilm locks files with fcntl, which Windows lacks: use WSL 2.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "completions"),
+    [
+        ("bilm em", ["embed "]),
+        ("bilm embed --pool", ["--pooling "]),
+        ("bilm embed --pooling m", ["mean", "max"]),
+    ],
+)
+def test_shells_complete_subcommands_flags_and_values(line, completions, tmp_path):
+    pytest.importorskip("argcomplete")
+    answer = tmp_path / "answer"
+    environment = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
+    environment |= {
+        "IFS": "\n",
+        "_ARGCOMPLETE_IFS": "\n",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    command = [sys.executable, "-m", "bilm"]
+    subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=True)
+    assert answer.read_text().splitlines() == completions
+
+
 def test_setup_reads_the_version_without_importing_the_package():
     code = "import runpy, sys; sys.argv = ['setup.py', '--version']; runpy.run_path('setup.py'); "
     code += "sys.exit('tensorflow' in sys.modules)"

@@ -20,6 +20,7 @@ from pathlib import Path
 import bilm
 from bilm.cli.flags import HelpFormatter, Parser
 from bilm.core.errors import InputError, TrainingError
+from bilm.extras import import_extra
 from bilm.terminal import end_orderly, end_output, is_broken, note, warnings_on_stderr
 
 SUBCOMMANDS = (
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
     """
     if argv is None:  # a process of our own
         signal.signal(signal.SIGTERM, end_orderly)
+        if "_ARGCOMPLETE" in os.environ:
+            _complete(os.environ["COMP_LINE"])
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we run
     if sys.stdin is None:
@@ -75,8 +78,14 @@ def make_parser(subcommand: str, program: str | None = None) -> argparse.Argumen
     return parser
 
 
-def _main_parser() -> argparse.ArgumentParser:
-    """The parser of `bilm` without a subcommand, which lists all of them."""
+def _complete(line: str) -> None:
+    """Answer the shell function of `register-python-argcomplete bilm`, and end the process."""
+    argcomplete = import_extra("argcomplete", "Shell completion")
+    argcomplete.autocomplete(_main_parser(line.split()[1:2]))
+
+
+def _main_parser(complete: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of `bilm`, which lists the subcommands; those of `complete` have their flags."""
     parser = Parser(
         prog="bilm",
         description="Bidirectional language models (ELMo): train, resume, evaluate, use.",
@@ -88,7 +97,9 @@ def _main_parser() -> argparse.ArgumentParser:
     for name in SUBCOMMANDS:
         # The first line of a module is the summary of its docstring.
         with open(Path(__file__).with_name(f"{name}.py"), encoding="utf-8") as module:
-            subparsers.add_parser(name, help=module.readline().strip().strip('".'))
+            subparser = subparsers.add_parser(name, help=module.readline().strip().strip('".'))
+        if name in complete:
+            importlib.import_module(f"bilm.cli.{name}").add_arguments(subparser)
     return parser
 
 
