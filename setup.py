@@ -29,7 +29,12 @@ EXTRAS = {
     # For the subcommands that look at vectors: clusters, static vectors, pictures.
     "look": ["scikit-learn>=1.5", "gensim>=4.4,<5", "matplotlib>=3.8"],
 }
-DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.29,<2"]
+DOCS = [
+    "latex2mathml>=3.78",
+    "mkdocs>=1.6,<2",
+    "mkdocs-material>=9.6,<10",
+    "mkdocstrings[python]>=0.29,<2",
+]
 TEST = [
     *sorted({requirement for extra in EXTRAS.values() for requirement in extra}),
     *DOCS,

@@ -1,5 +1,5 @@
 """Pages that the site's build adds: the command line from its parsers, tutorials as notebooks, and
-pages from outside docs/."""
+pages from outside docs/; and the formulas in MathML."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -29,6 +30,8 @@ _READING = re.compile(r"^\*(?:How-to|Explanation|For developers)(?=:)", re.MULTI
 _PARTS = re.compile(r"^<!-- ([^\n]+) -->\n|^```(\w+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 # The name and ending of a picture in a page.
 _PICTURE = re.compile(r"\]\(([\w-]+)(\.png|\.svg)\)")
+# A formula in LaTeX, alone between lines of two dollar signs.
+_FORMULA = re.compile(r"^\$\$\n(.+?)\n\$\$$", re.DOTALL | re.MULTILINE)
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
@@ -51,6 +54,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
 
     Files that are not part of the site have no address there: their links become plain text.
     """
+    markdown = _FORMULA.sub(lambda match: formula(match[1]), markdown)
     minutes = -(-len(markdown.split()) // _WORDS_PER_MINUTE)
     markdown = _READING.sub(rf"\g<0>, {minutes} minutes", markdown, count=1)
     for name, source in _OUTSIDE.items():
@@ -61,6 +65,11 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
         return markdown
     title, _, rest = markdown.partition("\n")
     return f"{title}\n\n[:material-download: Jupyter notebook]({stem}.ipynb)\n{rest}"
+
+
+def formula(latex: str) -> str:
+    """A displayed formula in MathML, which browsers render without a script."""
+    return f"<div>{convert(latex, display='block')}</div>"
 
 
 def notebook(page: Path) -> dict[str, Any]:

@@ -308,6 +308,19 @@ def test_the_reference_has_every_public_name():
     assert {*bilm.__all__, *bilm.analysis.__all__, "test"} <= documented
 
 
+def test_formulas_become_mathml():
+    pytest.importorskip("latex2mathml")
+    site = runpy.run_path(str(ROOT / "docs" / "site_pages.py"))
+    formulas = [
+        text for page in PAGES for text in site["_FORMULA"].findall(page.read_text("utf-8"))
+    ]
+    assert len(formulas) >= 3
+    for latex in formulas:
+        rendered = re.sub(r"&#\w+;", "", site["formula"](latex))
+        assert rendered.count("<math") == 1
+        assert "\\" not in rendered and "&" not in rendered, latex  # commands, alignment
+
+
 def test_tutorials_become_notebooks_with_blocks_that_are_run_and_pictures():
     pytest.importorskip("mkdocs")
     notebook = runpy.run_path(str(ROOT / "docs" / "site_pages.py"))["notebook"]
