@@ -55,8 +55,9 @@ if TYPE_CHECKING:
         train,
     )
     from bilm.training import test as test
-    from bilm.use.elmo import ELMo, Pretrained
+    from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
+    from bilm.use.pretrained import Model, Pretrained
     from bilm.use.saved_model import export_saved_model
     from bilm.use.text_layers import CharacterIds, WordIds
     from bilm.vectors.embedding import embed_file
@@ -67,7 +68,8 @@ _PUBLIC = {
     "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher Tokenizer "
     "UnicodeCharsVocabulary Vocabulary build_vocabulary load_vocab shard_corpus tokenize "
     "tokenize_files",
-    "use.elmo": "ELMo Pretrained",
+    "use.elmo": "ELMo",
+    "use.pretrained": "Model Pretrained",
     "data.sentences": "read_fasta",
     "vectors.embedding": "embed_file",
     "core.errors": "InputError TrainingError",
@@ -91,8 +93,9 @@ _KERAS_LAYERS = (
 # `test` is left out, because a star import would hide it among a user's own tests.
 __all__ = [
     "Batcher", "BidirectionalLMDataset", "BidirectionalLanguageModel", "CharacterIds", "ELMo",
-    "ELMoEmbedding", "InputError", "LMDataset", "LanguageModel", "Options", "Perplexity",
-    "Predictor", "Pretrained", "ScalarMix", "TableEmbedder", "TokenBatcher", "Tokenizer",
+    "ELMoEmbedding", "InputError", "LMDataset", "LanguageModel", "Model", "Options",
+    "Perplexity", "Predictor", "Pretrained", "ScalarMix", "TableEmbedder", "TokenBatcher",
+    "Tokenizer",
     "TrainingError", "UnicodeCharsVocabulary", "Vocabulary", "WordIds", "build_vocabulary",
     "dump_bilm_embeddings", "dump_token_embeddings", "dump_weights", "embed_file",
     "export_saved_model", "load_options_latest_checkpoint", "load_vocab", "preset",

@@ -11,7 +11,13 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
-from bilm import ELMo, Predictor, dump_token_embeddings
+from bilm import (
+    BidirectionalLanguageModel,
+    ELMo,
+    ELMoEmbedding,
+    Predictor,
+    dump_token_embeddings,
+)
 from tests.scored_models import KINDS, Model
 from tests.small_models import write_small_model
 
@@ -95,3 +101,17 @@ def test_models_in_another_process(tmp_path, predictor):
         score = pool.submit(predictor.score, ["the small dog"]).result(timeout=120)[0]
     assert_alike(vectors, elmo.encode(TEXT, "all"))
     np.testing.assert_array_equal(score.forward, predictor.score(["the small dog"])[0].forward)
+
+
+def test_views_of_one_model_share_its_variables(predictor):
+    model = predictor.model
+    elmo = model.elmo
+    layer = ELMoEmbedding.from_pretrained(model, layers="average")
+    ids_layer = BidirectionalLanguageModel.from_pretrained(model)
+    for network in (elmo.network, layer.language_model.network, ids_layer.network):
+        pairs = zip(network.weight_table(), model.network.weight_table(), strict=True)
+        assert all(one.variable is other.variable for one, other in pairs)
+    expected = elmo.encode(["the small dog"])[0]
+    np.testing.assert_allclose(layer(["the small dog"])[0], expected, 2e-5, 2e-5)
+    copied_elmo, copied_predictor = pickle.loads(pickle.dumps((elmo, predictor)))
+    assert copied_elmo.model is copied_predictor.model

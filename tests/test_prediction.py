@@ -400,8 +400,6 @@ def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):
             load(model)
     with pytest.raises(InputError, match=r"^embedding_weight_file is used by ELMo"):
         Predictor.from_pretrained(bilm.Pretrained(pair, embedding_weight_file=softmax))
-    with pytest.raises(InputError, match="warm_up is used by ELMo and Predictor only"):
-        bilm.ELMoEmbedding.from_pretrained(bilm.Pretrained(pair, warm_up=["a"]))
     assert not caplog.messages
     turned = tmp_path / "turned.txt"
     turned.write_text("\n".join(VOCABULARY[::-1]), encoding="utf-8")

@@ -24,7 +24,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
@@ -37,6 +37,7 @@ from bilm.terminal import count, note
 if TYPE_CHECKING:
     from bilm.analysis.semantic_change import Agreement
     from bilm.use.predictor import Predictor
+    from bilm.use.pretrained import Model
 
 _CORPORA = ("old", "new")
 _MAX_SHOWN = 10
@@ -114,8 +115,8 @@ def run(args: argparse.Namespace) -> int:
             )
         if gold is not None:
             change.gold_scores(frequent, gold)
-        predictor = word_command.load_substitutes_model(args) if args.page is not None else None
-        old, new = _occurrences(args, samples, display)
+        model, predictor = word_command.load_models(args, args.page is not None, True)
+        old, new = _occurrences(args, cast("Model", model), samples, display)
         settings = flags.keywords(args, "min_occurrences", "seed")
         results = change.measure_change(old, new, targets, **settings, progress=display.show)
     _note_rare(results, args.min_occurrences)
@@ -192,10 +193,12 @@ def _samples(
 
 
 def _occurrences(
-    args: argparse.Namespace, samples: Sequence[analysis.Sample], display: ProgressDisplay
+    args: argparse.Namespace,
+    model: Model,
+    samples: Sequence[analysis.Sample],
+    display: ProgressDisplay,
 ) -> Iterator[analysis.Occurrences]:
     """The occurrences in both corpora, with the vectors of the chosen layer."""
-    elmo = text_command.load_elmo(args)
     for name, sample in zip(_CORPORA, samples, strict=True):
-        text_command.warn_of_unseen(args, sample.sentences, getattr(args, name))
-        yield word_command.encode(elmo, sample, display, f"encoding {name}", layer=args.layer)
+        text_command.warn_of_unseen(model, sample.sentences, getattr(args, name))
+        yield word_command.encode(model.elmo, sample, display, f"encoding {name}", layer=args.layer)

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.gold is not None:
         return _run_gold(args, pairs)
     static = _static(args, pairs)
-    cosines = _cosines(args, text_command.load_elmo(args), pairs, static)
+    cosines = _cosines(args, text_command.load_model(args).elmo, pairs, static)
     rows = zip(*cosines.values(), strict=True)
     words = [pairs.word(k) for k in range(len(pairs))]
     if args.format == "json":
@@ -126,7 +126,7 @@ def _cosines(
 ) -> dict[str, np.ndarray]:
     from bilm.analysis.word_pairs import cosines
 
-    text_command.warn_of_unseen(args, pairs.sentences, "the sentences")
+    text_command.warn_of_unseen(elmo.model, pairs.sentences, "the sentences")
     with ProgressDisplay() as display:
         return cosines(elmo, pairs, static, display.show)
 
@@ -142,7 +142,7 @@ def _run_gold(args: argparse.Namespace, pairs: analysis.Sample) -> int:
             if not word_pairs.is_binary(answers):
                 raise InputError(f"{path}: answers must be T or F for a threshold.")
     static = _static(args, pairs, *filter(None, [training]))
-    elmo = text_command.load_elmo(args)
+    elmo = text_command.load_model(args).elmo
     thresholds = None
     if training is not None:
         cosines = _cosines(args, elmo, training, static).items()

@@ -153,10 +153,10 @@ def _embed(args: argparse.Namespace) -> int:
         )
     except ArgumentsError as error:
         flags.usage_error(args, str(error))
-    model = text_command.pretrained(args, source).load()
+    model = text_command.load_model(args, source).elmo
     if args.input != STANDARD:  # a stream is read only once
         sentences = (sentence.text.split() for sentence in read_sentences(args.input, args.input))
-        text_command.warn_of_unseen(args, sentences, args.input)
+        text_command.warn_of_unseen(model.model, sentences, args.input)
     with progress_display(args.output) as display:
         result = job.run(model, display.show)
     if result.was_complete:

@@ -58,8 +58,9 @@ def run(args: argparse.Namespace) -> int:
         flags.require_effect(args, "--text", "seed")
     uses = _uses(args, word_command.distinct(args, targets.values()))
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
-    elmo = text_command.load_elmo(args)
-    occurrences = word_command.with_vectors(args, uses, elmo)
+    model = text_command.load_model(args)
+    elmo = model.elmo
+    occurrences = word_command.with_vectors(args, uses, model)
     if occurrences.about.get("model") != elmo.fingerprint():
         raise InputError(f"{args.occurrences}: must have been made with the same model.")
     layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]

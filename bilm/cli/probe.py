@@ -176,7 +176,7 @@ def _encode(
         os.makedirs(args.vectors, exist_ok=True)
         files = [os.path.join(args.vectors, f"{name}.npz") for name in ("train", "test")]
     for text, path in zip(texts, (args.train, args.test), strict=True):
-        text_command.warn_of_unseen(args, text.sentences, path)
+        text_command.warn_of_unseen(elmo.model, text.sentences, path)
     with ProgressDisplay() as display:
         return [
             word_command.encode(elmo, text, display, context=context, file=file)
@@ -224,7 +224,7 @@ def _tags(
         theirs, earlier = probing.read_cells(args.out)
         cells, model = {cell.key: cell for cell in earlier}, theirs.get("model")
         _require_same(args.out, theirs, about | {"model": model})
-    elmo = text_command.load_elmo(args)
+    elmo = text_command.load_model(args).elmo
     about["model"] = elmo.fingerprint()
     if cells:
         _require_same(args.out, about | {"model": model}, about)
@@ -310,7 +310,7 @@ def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sam
     outputs = flags.outputs(args, out=args.out, picture=args.picture)
     settings = word_sense.SenseSettings(args.method or "use")
     static = _static(args, train, test)
-    elmo = text_command.load_elmo(args)
+    elmo = text_command.load_model(args).elmo
     train_uses, test_uses = _encode(args, elmo, train, test, context=True)
     rows = word_sense.sense_table(train_uses, test_uses, settings, static=static)
     first = word_sense.first_sense(train_uses, test_uses)

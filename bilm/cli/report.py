@@ -107,7 +107,6 @@ def _measure(
 
     with open_model(source) as files:
         facts = describe(files)
-    text_command.warn_of_unseen(args, sentences, ", ".join(args.text))
     measurements: list[float] = []
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder, ProgressDisplay() as display:
         if facts["kind"] == "training":
@@ -124,15 +123,14 @@ def _measure(
                 measurements = comparable(points)
         with open_model(source) as files, open_weights(files.weights) as weights_file:
             training_counts = weights_file.text(WORD_COUNTS)
-        model = text_command.pretrained(args, source)
-        elmo = model._replace(softmax_file=None).load()
-        text_command.warn_of_tokenizer(args, elmo.options.tokenizer)
+        model = text_command.load_model(args, source, softmax=None)
+        text_command.warn_of_unseen(model, sentences, ", ".join(args.text))
         return analysis.make_report(
-            elmo,
+            model.elmo,
             sentences,
             ", ".join(args.text),
             human_text(facts),
-            predictor=word_command.predictor_of(model._replace(embedding_weight_file=None)),
+            predictor=model.predictor if model.has_softmax else None,
             counts=counts,
             training_counts=training_counts,
             trained=facts.get("training") or facts.get("trained"),

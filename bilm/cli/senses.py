@@ -84,8 +84,9 @@ def run(args: argparse.Namespace) -> int:
     import_extra("sklearn.cluster", "bilm senses")
     targets = word_command.distinct(args, args.word)
     uses = word_command.read_uses(args, targets)
-    predictor = word_command.load_substitutes_model(args) if args.n_words else None
-    words = _cluster_words(args, word_command.with_vectors(args, uses), targets, predictor)
+    needs_vectors = not isinstance(uses, analysis.Occurrences)
+    model, predictor = word_command.load_models(args, args.n_words > 0, needs_vectors)
+    words = _cluster_words(args, word_command.with_vectors(args, uses, model), targets, predictor)
     # Files first: a reader of standard output, such as `head`, may end the command.
     for path in outputs.paths:
         with outputs.temporaries() as (temporary,):

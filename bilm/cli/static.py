@@ -121,8 +121,8 @@ def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.Stati
     from bilm.analysis.static_vectors import frequent_words, mean_vectors
 
     words = frequent_words(word_command.read_tokens(args.text, display), args.min_count)
-    elmo = text_command.load_elmo(args)
-    text_command.warn_of_unseen(args, [words], "the text")
+    elmo = text_command.load_model(args).elmo
+    text_command.warn_of_unseen(elmo.model, [words], "the text")
     if args.method == "layer0":  # the same in all contexts
         return mean_vectors(elmo, words, ([word] for word in words), 0)
     sentences = word_command.read_tokens(args.text, display, "encoding")

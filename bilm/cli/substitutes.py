@@ -67,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
         from bilm.data.untokenized import warn_if_untokenized
 
         warn_if_untokenized(map(str.split, read_text(args.input)), args.input)
-        text_command.warn_of_unseen(args, map(str.split, read_text(args.input)), args.input)
+        sentences = map(str.split, read_text(args.input))
+        text_command.warn_of_unseen(predictor.model, sentences, args.input)
     results = ((number, (line.split(), places)) for (number, line), places in predictions)
     text_command.write_results(args, results, _FIELDS, _rows, "predicting", _objects, _lines)
     return 0

@@ -19,8 +19,8 @@ from bilm.terminal import import_tensorflow, note, printable
 
 if TYPE_CHECKING:
     from bilm.files.model_files import ModelSource
-    from bilm.use.elmo import ELMo, Pretrained
     from bilm.use.predictor import Predictor
+    from bilm.use.pretrained import Model, Pretrained
 
 STANDARD = "-"
 _MAX_CHECKED = 10_000  # tokens of a text that are checked for unseen letters
@@ -49,7 +49,7 @@ def sentences(
         raise InputError(f"{name}: must have a sentence, got empty lines only.")
 
 
-_TEXTS = ("text", "old", "new", "test_prefix", "heldout_prefix")
+_TEXTS = ("text", "input", "old", "new", "test_prefix", "heldout_prefix")
 
 
 def warn_of_tokenizer(args: argparse.Namespace, tokenizer: str | None) -> None:
@@ -86,11 +86,18 @@ def check_layer(args: argparse.Namespace, name: str = "layer", *others: str) -> 
             layer_number(layer, n_layers, *others, name=f"--{name}")
 
 
-def load_elmo(args: argparse.Namespace) -> ELMo:
-    """Load the model."""
-    elmo = pretrained(args).load()
-    warn_of_tokenizer(args, elmo.options.tokenizer)
-    return elmo
+def load_model(
+    args: argparse.Namespace, source: ModelSource | None = None, *, softmax: bool | None = False
+) -> Model:
+    """Open the model that the flags name; `source` overrides --model. `softmax` as for
+    `Pretrained.load`."""
+    spec = pretrained(args, source)
+    with spec.files(softmax=softmax) as files:
+        model = spec.read(files, softmax=softmax)
+        if (vocabulary := spec.vocab_file or files.vocabulary) is not None:
+            model.letters = frozenset(itertools.chain.from_iterable(read_lines(vocabulary)))
+    warn_of_tokenizer(args, model.options.tokenizer)
+    return model
 
 
 def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> Pretrained:
@@ -98,20 +105,16 @@ def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> P
     source = source or flags.model_source(args)
     flags.require_inputs(args)
     import_tensorflow()
-    from bilm.use.elmo import Pretrained
+    from bilm.use.pretrained import Pretrained
 
     names = ("vocab_file", "embedding_weight_file", "precision", "warm_up", "softmax_file")
     return Pretrained(source, **{name: getattr(args, name) for name in names if name in args})
 
 
-def warn_of_unseen(args: argparse.Namespace, sentences: Iterable[Sequence[str]], text: str) -> None:
+def warn_of_unseen(model: Model, sentences: Iterable[Sequence[str]], text: str) -> None:
     """Warn if most words of a text have letters that occur in no word of the vocabulary: the
     vectors of such words are meaningless."""
-    from bilm.files.model_files import open_model
-
-    with open_model(flags.model_source(args)) as files:
-        vocabulary = getattr(args, "vocab_file", None) or files.vocabulary
-        letters = set().union(*read_lines(vocabulary)) if vocabulary else set()
+    letters = model.letters
     tokens = itertools.islice(itertools.chain.from_iterable(sentences), _MAX_CHECKED)
     words = [token for token in tokens if any(map(str.isalpha, token))]
     unseen = [word for word in words if any(c.isalpha() and c not in letters for c in word)]
@@ -158,15 +161,7 @@ def load_predictor(args: argparse.Namespace) -> Predictor:
     """Load the model, after checking that the result can be written."""
     source = flags.model_source(args)
     flags.outputs(args, out=None if args.out == STANDARD else args.out)
-    model = pretrained(args, source)
-    from bilm.use.predictor import Predictor
-
-    predictor = Predictor.from_pretrained(model)
-    if args.input not in (None, STANDARD):
-        from bilm.data.untokenized import warn_if_other_tokenizer
-
-        warn_if_other_tokenizer(args.input, predictor.options.tokenizer)
-    return predictor
+    return load_model(args, source, softmax=True).predictor
 
 
 def write_results(

@@ -16,8 +16,9 @@ from bilm.terminal import import_tensorflow, note
 
 if TYPE_CHECKING:
     from bilm.analysis.occurrences import WordsInSentences
-    from bilm.use.elmo import ELMo, Pretrained
+    from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
+    from bilm.use.pretrained import Model
 
 _Words = TypeVar("_Words", bound="WordsInSentences")
 TEXT = (
@@ -67,37 +68,32 @@ def check_files(args: argparse.Namespace) -> None:
         text_command.check_layer(args)
 
 
-def load_substitutes_model(args: argparse.Namespace) -> Predictor | None:
-    """The language model for typical words: --substitutes_from, or --model if it has a softmax.
+def load_models(
+    args: argparse.Namespace, with_substitutes: bool, needs_vectors: bool
+) -> tuple[Model | None, Predictor | None]:
+    """The model of the flags, opened once, and the language model for typical words:
+    --substitutes_from, or the same model if it has a softmax.
 
-    Without a softmax, print a note and return None.
+    The model is None if vectors are not needed and no model is named; without a softmax, a note
+    explains the typical words.
     """
-    source = args.substitutes_from
-    if source is None and args.model is None and args.weight_file is None:
-        return None
-    import_tensorflow()
-    from bilm.use.elmo import Pretrained
-    from bilm.use.predictor import Predictor
+    predictor, other = None, args.substitutes_from if with_substitutes else None
+    is_named = args.model is not None or args.weight_file is not None
+    model = None
+    if needs_vectors or (is_named and with_substitutes and other is None):
+        softmax = None if with_substitutes and other is None else False
+        model = text_command.load_model(args, softmax=softmax)
+        if softmax is None and model.has_softmax:
+            predictor = model.predictor
+        elif softmax is None:
+            note("Typical words are nearby words, because the model has no softmax.")
+    if other is not None:
+        import_tensorflow()
+        from bilm.use.predictor import Predictor
 
-    settings = flags.keywords(args, "precision", "warm_up")
-    if source is not None:
-        return Predictor.from_pretrained(source, **settings)
-    settings |= flags.keywords(args, "vocab_file")
-    predictor = predictor_of(Pretrained(flags.model_source(args), **settings))
-    if predictor is None:
-        note("Typical words are nearby words, because the model has no softmax.")
-    return predictor
-
-
-def predictor_of(model: Pretrained) -> Predictor | None:
-    """The predictor of a model, or None without a softmax; a separate softmax is not downloaded."""
-    from bilm.files.model_files import open_model
-    from bilm.use.predictor import Predictor, has_softmax
-
-    with open_model(model.source) as files:
-        if model.softmax_file is None and not has_softmax(files):
-            return None
-    return Predictor.from_pretrained(model)
+        settings = flags.keywords(args, "precision", "warm_up")
+        predictor = Predictor.from_pretrained(other, **settings)
+    return model, predictor
 
 
 def read_tokens(
@@ -163,15 +159,15 @@ def read_uses(
 def with_vectors(
     args: argparse.Namespace,
     uses: analysis.Sample | analysis.Occurrences,
-    elmo: ELMo | None = None,
+    model: Model | None = None,
 ) -> analysis.Occurrences:
     """The occurrences of `read_uses`, encoded if they have no vectors."""
     if isinstance(uses, analysis.Occurrences):
         return uses
-    elmo = elmo or text_command.load_elmo(args)
-    text_command.warn_of_unseen(args, uses.sentences, "the text")
+    model = model or text_command.load_model(args)
+    text_command.warn_of_unseen(model, uses.sentences, "the text")
     with ProgressDisplay() as display:
-        return encode(elmo, uses, display, file=args.occurrences)
+        return encode(model.elmo, uses, display, file=args.occurrences)
 
 
 def _select(

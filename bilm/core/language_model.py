@@ -15,7 +15,7 @@ from bilm.core.cell import Boundaries
 from bilm.core.errors import InputError
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import Dropout, Mode, States
-from bilm.core.network import build_network
+from bilm.core.network import BiLM, build_network
 from bilm.core.options import Options
 from bilm.core.softmax import Negatives, Softmax
 from bilm.core.weight_names import Weight, weight_table
@@ -40,6 +40,7 @@ class LanguageModel(keras.Model):
         seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         mode: how the LSTMs are run; None: `Mode.PLAIN` for training, else `Mode.INFERENCE`.
+        network: the encoder and the LSTMs; None: new ones.
 
     Attributes:
         samples: whether the loss uses the sampled softmax.
@@ -57,6 +58,7 @@ class LanguageModel(keras.Model):
         seed: int | None = 0,
         precision: str = "float32",
         mode: Mode | None = None,
+        network: BiLM | None = None,
     ) -> None:
         super().__init__(name="lm", autocast=False, dtype="float32")
         if not isinstance(options, Options):
@@ -64,7 +66,7 @@ class LanguageModel(keras.Model):
         self.options = options
         self.samples = is_training and options.sample_softmax
         n_tokens = _checked_vocabulary_size(options, self.samples)
-        self.network = build_network(
+        self.network = network or build_network(
             options,
             n_tokens if options.char_cnn is None else None,
             seed=seed,

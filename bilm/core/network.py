@@ -19,7 +19,7 @@ from bilm.core.keras_backend import require_eager
 from bilm.core.lstm import Dropout, LSTMStack, Mode, States
 from bilm.core.matmul import PRECISIONS
 from bilm.core.options import Options
-from bilm.core.token_encoder import N_BUCKETS, CharacterEncoder, DictionaryEncoder, WordEmbedding
+from bilm.core.token_encoder import CharacterEncoder, DictionaryEncoder, WordEmbedding
 from bilm.core.weight_names import Encoder, Weight, weight_table
 from bilm.core.xla_lstm import ProductLookup
 
@@ -122,7 +122,6 @@ def build_network(
     *,
     seed: int | None = None,
     precision: str = "float32",
-    n_buckets: int = N_BUCKETS,
 ) -> BiLM:
     """Build the layers.
 
@@ -130,7 +129,6 @@ def build_network(
         n_tokens: rows of a word table; None encodes characters.
         seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
-        n_buckets: see `CharacterEncoder`.
     """
     require_eager()
     require(one_of(PRECISIONS), precision=precision)
@@ -143,7 +141,7 @@ def build_network(
         raise InputError("options: char_cnn is missing: the model takes words, not characters.")
     else:
         kind = CharacterEncoder if options.char_cnn.dictionary is None else DictionaryEncoder
-        encoder = kind(options.char_cnn, size, n_buckets=n_buckets, name="encoder", **common)
+        encoder = kind(options.char_cnn, size, name="encoder", **common)
     stacks = tuple(
         LSTMStack(options.lstm, name=name, **common)
         for name in ("forward", "backward")[: options.n_directions]

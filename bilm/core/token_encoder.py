@@ -22,7 +22,7 @@ from bilm.core.matmul import matmul
 from bilm.core.options import CharCNNOptions, DictionaryOptions
 
 # Length buckets of a batch's words: more buckets mean less padding, but more time to trace.
-N_BUCKETS = 8
+_N_BUCKETS = 8
 
 # The functions of `bilm.core.options.ACTIVATIONS`.
 ACTIVATIONS = {"relu": tf.nn.relu, "tanh": tf.tanh}
@@ -40,6 +40,7 @@ class WordEmbedding(keras.layers.Layer):
 
     Call arguments:
         ids: integers of any shape, 0 is padding, word k of the vocabulary is k + 1.
+        n_buckets: without effect, see `CharacterEncoder`.
 
     Output shape: shape of `ids` + (projection_dim,), float32.
     """
@@ -57,7 +58,7 @@ class WordEmbedding(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, ids: tf.Tensor) -> tf.Tensor:
+    def call(self, ids: tf.Tensor, n_buckets: int = 1) -> tf.Tensor:
         return lookup(self.embedding.value, ids)
 
 
@@ -65,14 +66,14 @@ class CharacterEncoder(keras.layers.Layer):
     """The character convolutions, highway layers and projection of the paper's model.
 
     Args:
-        n_buckets: number of length buckets for the convolutions; 1 if the caller already buckets
-            the words.
         seed: seed of the initial values; None: zeros.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
 
     Call arguments:
         characters: integers (n, max_characters_per_token), 0 is padding, otherwise the
             vocabulary's character ids + 1.
+        n_buckets: number of length buckets for the convolutions; 1 if the words of a call are of
+            similar length.
 
     Output shape: (n, projection_dim), float32.
     """
@@ -82,7 +83,6 @@ class CharacterEncoder(keras.layers.Layer):
         options: CharCNNOptions,
         projection_dim: int,
         *,
-        n_buckets: int = N_BUCKETS,
         seed: int | None = None,
         precision: str = "float32",
         **kwargs: Any,
@@ -90,7 +90,6 @@ class CharacterEncoder(keras.layers.Layer):
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.options = options
         self.projection_dim = projection_dim
-        self.n_buckets = n_buckets
         self.precision = precision
         self._seed = seed
         dim, size = options.embedding_dim, options.n_filters
@@ -125,8 +124,8 @@ class CharacterEncoder(keras.layers.Layer):
         constant = keras.initializers.Constant(bias)
         return kernel, self.add_weight(name=f"{name}_bias", shape=shape[-1:], initializer=constant)
 
-    def call(self, characters: tf.Tensor) -> tf.Tensor:
-        x = self._convolve(characters)
+    def call(self, characters: tf.Tensor, n_buckets: int = _N_BUCKETS) -> tf.Tensor:
+        x = self._convolve(characters, n_buckets)
         for weights in self.highways:
             x = self._highway(x, weights)
         if self.projection is not None:
@@ -134,7 +133,7 @@ class CharacterEncoder(keras.layers.Layer):
             x = matmul(x, kernel, self.precision) + bias
         return x
 
-    def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
+    def _convolve(self, characters: tf.Tensor, n_buckets: int) -> tf.Tensor:
         """The concatenated convolutions (n, n_filters), in buckets of words of similar length."""
         widest = max(width for width, _ in self.options.filters)
         # All filters as one kernel (widest, dim, n_filters), zeros beyond a filter's width.
@@ -144,12 +143,12 @@ class CharacterEncoder(keras.layers.Layer):
         ]
         kernel = tf.concat(kernels, axis=-1)
         lengths = _word_lengths(characters, self.options.n_characters)
-        if self.n_buckets == 1:
+        if n_buckets == 1:
             strongest = self._convolve_bucket(characters, lengths, kernel)
         else:
             order = tf.argsort(lengths)
             n = tf.shape(order)[0]
-            bounds = [n * k // self.n_buckets for k in range(self.n_buckets + 1)]
+            bounds = [n * k // n_buckets for k in range(n_buckets + 1)]
             parts = []
             for start, stop in itertools.pairwise(bounds):
                 part = order[start:stop]
@@ -278,8 +277,8 @@ class DictionaryEncoder(CharacterEncoder):
                 name="W_word", shape=(dim, projection_dim), initializer=glorot(seed, "W_word")
             )
 
-    def call(self, ids: tf.Tensor) -> tf.Tensor:
-        vectors = super().call(ids[:, 1:])
+    def call(self, ids: tf.Tensor, n_buckets: int = _N_BUCKETS) -> tf.Tensor:
+        vectors = super().call(ids[:, 1:], n_buckets)
         if self.word_embed is None:
             return vectors
         words = lookup(tf.convert_to_tensor(self.word_embed), ids[:, 0])

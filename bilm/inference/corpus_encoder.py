@@ -11,7 +11,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -61,11 +61,6 @@ class CorpusEncoder:
         self._lock = threading.Lock()  # several streams may be computed in threads
         self.window_tokens = window_tokens or self._runner.window_tokens
         self.chunk_tokens = 1024
-
-    def warm_up(self, sentences: Sequence[Tokens]) -> None:
-        """Start every sentence from the states after a warm-up text; see `read_warm_up`."""
-        warm_up_network(self._network, self._words, sentences)
-        self._runner.forget_start()
 
     def layers(
         self,
@@ -140,7 +135,9 @@ class EncodedWords:
     def __init__(self, network: BiLM, word_ids: IdsOfWords, kept_bytes: int = _KEPT_BYTES) -> None:
         # (words,), or with an axis of characters
         ids = tf.TensorSpec([None] * word_ids([]).ndim, tf.int32)
-        self._encode = traced_once(network.encoder, [ids])
+        # Words of similar length are encoded together, so one bucket is enough.
+        encoder: Any = network.encoder
+        self._encode = traced_once(functools.partial(encoder, n_buckets=1), [ids])
         self._word_ids = word_ids
         self._kept_bytes = kept_bytes
         self._numbers = DistinctWords()

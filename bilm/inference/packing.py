@@ -252,10 +252,6 @@ class PackedRunner:
                 n_rows = best
         return PackedSentences.pack(lengths, n_rows), run
 
-    def forget_start(self) -> None:
-        """Recompute the states before a first word at the next call: the initial states changed."""
-        self._initial = ()
-
 
 class _WordProducts:
     """A least-recently-used cache of first-layer pre-activations per word."""

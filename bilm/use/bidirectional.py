@@ -11,13 +11,14 @@ import tensorflow as tf
 from bilm.core.errors import FLAG, OBJECT, InputError, integer, one_of, plain, require
 from bilm.core.keras_backend import keras, require_eager
 from bilm.core.lstm import States
-from bilm.core.network import build_network
+from bilm.core.network import BiLM, build_network
 from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
 from bilm.data.encoding import BOS_CHAR, network_ids
-from bilm.files.model_files import ModelSource, open_model, read_options
+from bilm.files.model_files import ModelSource, read_options
 from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
-from bilm.files.weights import WeightsFile, load_network, open_if_given, require_model_of
+from bilm.files.weights import load_network, open_if_given, require_model_of
+from bilm.use.pretrained import CHARACTERS, Model, Pretrained, open_once
 from bilm.use.tensor_checks import is_tensor, require_axes, require_true
 
 _EARLY_PADDING = "ids must have padding (0) only at the end of a sentence, as Batcher pads"
@@ -53,9 +54,10 @@ class BidirectionalLanguageModel(LayerOfFiles):
     """The pretrained language model of ELMo: Peters et al. (2018), section 3.
 
     Args:
-        options_file: options.json, its address, or its contents.
-        weight_file: the HDF5 weights, or their address. None: zeros, to be filled by a loader such
-            as Keras'.
+        options_file: options.json, its address, or its contents; or an open `Model`, whose
+            variables are shared.
+        weight_file: the HDF5 weights, or their address. None: the open model's, or zeros, to be
+            filled by a loader such as Keras'.
         use_character_inputs: True for character ids, False for word ids.
         embedding_weight_file: for word ids, the token cache; by default the table is read from
             `weight_file`.
@@ -92,10 +94,10 @@ class BidirectionalLanguageModel(LayerOfFiles):
 
     def __init__(
         self,
-        options_file: PathLike | Mapping[str, Any] | Options,
-        weight_file: PathLike | WeightsFile | None,
+        options_file: PathLike | Mapping[str, Any] | Options | Model,
+        weight_file: PathLike | None,
         use_character_inputs: bool = True,
-        embedding_weight_file: PathLike | WeightsFile | None = None,
+        embedding_weight_file: PathLike | None = None,
         max_batch_size: int = 128,
         *,
         stateful: bool = False,
@@ -116,15 +118,18 @@ class BidirectionalLanguageModel(LayerOfFiles):
             )
         require(FLAG, boundaries=boundaries)
         require(integer(1, MOST_ROWS), max_batch_size=max_batch_size)
-        options_file, weight_file = local_source((options_file, weight_file))
         self.supports_masking = True  # the lengths follow from the ids
         self.supports_jit = False  # XLA requires shapes that do not depend on the ids
-        self.options = read_options(options_file)
+        model = None
+        if isinstance(options_file, Model):
+            model, self.options = options_file, options_file.options
+        else:
+            options, weight_file = local_source((options_file, weight_file))
+            self.options = read_options(options)
         self.use_character_inputs = use_character_inputs
         self.max_batch_size = plain(max_batch_size)
         self.stateful = stateful
         self.boundaries = boundaries
-        self.precision = precision
         char_cnn = self.options.char_cnn
         if use_character_inputs and char_cnn is not None and char_cnn.dictionary is not None:
             raise InputError(
@@ -133,19 +138,17 @@ class BidirectionalLanguageModel(LayerOfFiles):
             )
         if use_character_inputs and embedding_weight_file is not None:
             raise InputError("embedding_weight_file requires use_character_inputs=False.")
-        self.n_tokens = None if use_character_inputs else plain(n_tokens)
-        with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
-            require_model_of(table, weights)
-            embedding_file = table or weights
-            if not use_character_inputs and n_tokens is None:
-                if embedding_file is None:
-                    raise InputError("n_tokens is required without weight files.")
-                self.n_tokens = embedding_file.n_embedded()
-            self.network = build_network(self.options, self.n_tokens, precision=precision)
-            if weights is not None:
-                load_network(self.network, weights, table)
+        if model is None:
+            self.network = _network(
+                self.options, weight_file, embedding_weight_file, use_character_inputs, n_tokens,
+                precision,
+            )  # fmt: skip
+        else:
+            self.network = model.layers_of_ids(use_character_inputs)
         self.encoder, self.stacks = self.network
-        self._is_loaded = weight_file is not None
+        self.n_tokens = None if use_character_inputs else self.encoder.n_tokens
+        self.precision = self.stacks[0].precision
+        self._is_loaded = model is not None or weight_file is not None
         self._kept_states: Any = None
         if stateful:
             self._kept_states = tf.nest.map_structure(self._add_state, self.network.zero_states(1))
@@ -157,40 +160,23 @@ class BidirectionalLanguageModel(LayerOfFiles):
     @classmethod
     def from_pretrained(
         cls,
-        source: ModelSource,
+        source: ModelSource | Pretrained | Model,
         *,
         use_character_inputs: bool | None = None,
         embedding_weight_file: PathLike | None = None,
-        max_batch_size: int = 128,
-        stateful: bool = False,
-        trainable: bool = False,
-        boundaries: bool = False,
         precision: str = "float32",
-        name: str = "bilm",
-        **kwargs: Any,
+        **settings: Any,
     ) -> BidirectionalLanguageModel:
-        """Load a model by its folder, ZIP file, name or address, see
-        `bilm.files.model_files.open_model`; errors as for `ELMo.from_pretrained`.
+        """Load a model; source and errors as for `ELMo.from_pretrained`.
 
-        Other arguments as for the constructor; `use_character_inputs` None: the model's input.
+        Other arguments as for the constructor; `use_character_inputs` None: the model's input,
+        word ids with a token cache.
         """
-        with open_model(source, weights_only=True) as files:
-            options = files.read_options()
-            if use_character_inputs is None:
-                use_character_inputs = options.char_cnn is not None
-            return cls(
-                options,
-                files.weights,
-                use_character_inputs,
-                embedding_weight_file,
-                max_batch_size,
-                stateful=stateful,
-                trainable=trainable,
-                boundaries=boundaries,
-                precision=precision,
-                name=name,
-                **kwargs,
-            )
+        settings_of_model = {"embedding_weight_file": embedding_weight_file, "precision": precision}
+        model = open_once(source, ("softmax_file",), softmax=False, **settings_of_model)
+        if use_character_inputs is None:
+            use_character_inputs = model.words.kind == CHARACTERS
+        return cls(model, None, use_character_inputs, **settings)
 
     def _add_state(self, zeros: tf.Tensor) -> Any:
         shape = (self.max_batch_size, zeros.shape[1])
@@ -331,3 +317,27 @@ class BidirectionalLanguageModel(LayerOfFiles):
             "n_tokens": self.n_tokens,
             "precision": self.precision,
         }
+
+
+def _network(
+    options: Options,
+    weight_file: PathLike | None,
+    embedding_weight_file: PathLike | None,
+    use_character_inputs: bool,
+    n_tokens: int | None,
+    precision: str,
+) -> BiLM:
+    """The network of ids, with the values of the files."""
+    with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
+        require_model_of(table, weights)
+        embedding_file = table or weights
+        if use_character_inputs:
+            n_tokens = None
+        elif n_tokens is None:
+            if embedding_file is None:
+                raise InputError("n_tokens is required without weight files.")
+            n_tokens = embedding_file.n_embedded()
+        network = build_network(options, n_tokens, precision=precision)
+        if weights is not None:
+            load_network(network, weights, table)
+    return network

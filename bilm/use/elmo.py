@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, overload
@@ -20,107 +19,32 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import InputError, one_of, require, require_at_least, shown
-from bilm.core.network import BiLM
 from bilm.core.scalar_mix import ScalarMix
 from bilm.data import Vocabulary
 from bilm.data.encoding import BOS, EOS
-from bilm.data.sentences import Tokens, WarmUpText, parse_query, read_stream, read_warm_up
+from bilm.data.sentences import Tokens, WarmUpText, parse_query, read_stream
 from bilm.data.untokenized import UntokenizedCheck
-from bilm.files.identity import fingerprint
-from bilm.files.model_files import ModelSource, open_model
-from bilm.files.named_models import is_remote
+from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike
-from bilm.files.weights import open_if_given, open_weights
 from bilm.inference.corpus_encoder import CorpusEncoder
 from bilm.inference.layers import LayerChoice
 from bilm.progress import ShowProgress, Stage, encoding_progress
-from bilm.use.word_vectors import WordSource, find_words
+from bilm.use.pretrained import CHARACTERS, Model, Pretrained, open_once
 
 Sentences = Iterable[str | bytes | Tokens]
 Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
 # Creates an array to write into from its shape: in memory or on disk.
 NewArray = Callable[[tuple[int, ...]], Any]
-# Files that only some classes use.
-_USED_BY = {
-    "softmax_file": "Predictor",
-    "embedding_weight_file": "ELMo and ELMoEmbedding",
-    "warm_up": "ELMo and Predictor",
-}
-
-
-class Pretrained(NamedTuple):
-    """A model and how to load it: the arguments of `ELMo.from_pretrained` and
-    `Predictor.from_pretrained`, which accept a `Pretrained` instead of a source. It can be pickled.
-
-    Attributes:
-        source: a folder or ZIP file with weights and options (from NLPL or `bilm dump
-            --model_dir`), an HDF5 file with its options in the same folder, a pair (options,
-            weights) such as AllenNLP's files, a name such as "english" or "original", or an
-            address; see `bilm.files.model_files.open_model` and `bilm.files.named_models`.
-        vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax; by
-            default the model's vocab.txt.
-        embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words missing
-            from it are encoded from their characters.
-        precision: "float32", or "bfloat16" for matmuls in bfloat16.
-        warm_up: a text file or sentences. Each sentence starts from the states after this text
-            instead of zeros, for models trained without resets; see
-            `bilm.data.sentences.read_warm_up`.
-        softmax_file: the softmax of a `Predictor`, an HDF5 file with `softmax/W` (words,
-            projection_dim) and `softmax/b` (words,) such as AllenNLP's. By default the softmax in
-            the weights, in softmax_weights.hdf5 next to them, or the published one of a named
-            model.
-    """
-
-    source: ModelSource
-    vocab_file: PathLike | None = None
-    embedding_weight_file: PathLike | None = None
-    precision: str = "float32"
-    warm_up: WarmUpText | None = None
-    softmax_file: PathLike | None = None
-
-    @classmethod
-    def of(
-        cls, source: ModelSource | Pretrained, unused: Sequence[str], **settings: Any
-    ) -> Pretrained:
-        """A `Pretrained` from a source and settings. Raises an InputError if settings accompany a
-        `Pretrained`, or a field that the caller does not use (`unused`) is not None."""
-        if not isinstance(source, Pretrained):
-            source, settings = cls(source, **settings), {}
-        for name, value in settings.items():
-            if value != cls._field_defaults.get(name):
-                raise InputError(f"{name} must be set in the Pretrained, got {shown(value)}.")
-        for name in unused:
-            if (value := getattr(source, name)) is not None:
-                raise InputError(f"{name} is used by {_USED_BY[name]} only, got {shown(value)}.")
-        return source
-
-    def absolute(self) -> Pretrained:
-        """A copy with absolute paths, for processes with other working directories."""
-        source: Any = self.source
-        is_pair = isinstance(source, Sequence) and not isinstance(source, str)
-        source = tuple(map(_absolute, source)) if is_pair else _absolute(source)
-        names = ("vocab_file", "embedding_weight_file", "warm_up", "softmax_file")
-        files = {name: _absolute(getattr(self, name)) for name in names}
-        return self._replace(source=source, **files)
-
-    def load(self) -> ELMo:
-        """Load the model as an `ELMo`; errors as for `ELMo.from_pretrained`."""
-        return ELMo.from_pretrained(self)
-
-
-def _absolute(value: Any) -> Any:
-    if not isinstance(value, str | os.PathLike) or is_remote(value):
-        return value
-    return os.path.abspath(value)
 
 
 class ELMo:
     """A pretrained language model that turns sentences into vectors.
 
-    Created by `ELMo.from_pretrained`. The vectors of a sentence do not depend on the other
-    sentences or on the batch size. A pickled model does not need its files.
+    Created by `ELMo.from_pretrained`, or as a view of an open `Model`. The vectors of a sentence do
+    not depend on the other sentences or on the batch size. A pickled model does not need its files.
 
     Attributes:
+        model: the open model.
         options: the model's options.
         n_layers: number of layers, including the token layer.
         dim: size of a vector, n_directions * projection_dim.
@@ -129,35 +53,36 @@ class ELMo:
         corpus: runs the network over sentences; its window size is adjustable.
     """
 
-    def __init__(self, words: WordSource, network: BiLM | None = None) -> None:
-        if not isinstance(words, WordSource) or network is None:
-            raise InputError(
-                "ELMo is created by ELMo.from_pretrained(source); for two files, the source is "
-                "(options, weights)."
-            )
-        self.options = options = words.options
+    def __init__(self, *source: Any, **settings: Any) -> None:
+        model = open_once(
+            source[0] if len(source) == 1 else source, ("softmax_file",), softmax=False, **settings
+        )
+        if model.words.kind != CHARACTERS:
+            model.words.require_vocabulary()
+        self.model = model
+        self.options = options = model.options
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
-        self._words = words
-        self.network, self.word_ids = network, words.word_ids
+        self.network, self.word_ids = model.network, model.words.word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
         self._untokenized = UntokenizedCheck()
 
     @classmethod
     def from_pretrained(
         cls,
-        source: ModelSource | Pretrained,
+        source: ModelSource | Pretrained | Model,
         *,
         vocab_file: PathLike | None = None,
         embedding_weight_file: PathLike | None = None,
         precision: str = "float32",
         warm_up: WarmUpText | None = None,
     ) -> ELMo:
-        """Load a model.
+        """Load a model; `ELMo(source, ...)` does the same, also with the two files.
 
         Args:
             source: a folder, a ZIP file, a pair of files, a name or an address, see `Pretrained`;
-                or a `Pretrained`, which includes the other arguments.
+                a `Pretrained`, which includes the other arguments; or an open `Model`, whose
+                variables are shared.
             vocab_file, embedding_weight_file, precision, warm_up: see `Pretrained`.
 
         Raises:
@@ -165,54 +90,30 @@ class ELMo:
             InputError: a file is not valid, or files do not fit each other.
             ConnectionError: a model cannot be downloaded.
         """
-        model = Pretrained.of(
+        return cls(
             source,
-            ("softmax_file",),
             vocab_file=vocab_file,
             embedding_weight_file=embedding_weight_file,
             precision=precision,
             warm_up=warm_up,
         )
-        with open_model(model.source, weights_only=True) as files:
-            options = files.read_options()
-            with (
-                open_weights(files.weights) as weights,
-                open_if_given(model.embedding_weight_file) as table,
-            ):
-                words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
-                elmo = cls(words, words.build(model.precision, weights, table))
-        if model.warm_up is not None:
-            elmo.corpus.warm_up(read_warm_up(model.warm_up))
-        return elmo
 
     def __getstate__(self) -> dict[str, Any]:
         corpus = self.corpus
-        return {
-            "words": self._words,
-            "precision": self.precision,
-            "values": [variable.numpy() for variable in self._variables()],
-            "corpus": (corpus.window_tokens, corpus.chunk_tokens),
-        }
+        return {"model": self.model, "corpus": (corpus.window_tokens, corpus.chunk_tokens)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        words: WordSource = state["words"]
-        self.__init__(words, words.build(state["precision"]))  # type: ignore[misc]
-        for variable, value in zip(self._variables(), state["values"], strict=True):
-            variable.assign(value)
+        self.__init__(state["model"])  # type: ignore[misc]
         self.corpus.window_tokens, self.corpus.chunk_tokens = state["corpus"]
-
-    def _variables(self) -> list[Any]:
-        encoder, stacks = self.network
-        return [variable for layer in (encoder, *stacks) for variable in layer.weights]
 
     @property
     def vocabulary(self) -> Vocabulary | None:
         """The words of the table or the cache; None if words come from their characters only."""
-        return self._words.vocabulary
+        return self.model.words.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
         """Raise an InputError for a word without a vector; see `WordSource.refuse_unknown`."""
-        self._words.refuse_unknown(sentence, where)
+        self.model.words.refuse_unknown(sentence, where)
 
     @overload
     def encode(
@@ -362,7 +263,7 @@ class ELMo:
 
         def sentences() -> Iterator[Tokens]:
             for number, (name, tokens) in enumerate(items):
-                self._words.refuse_unknown(tokens, f"sentence {number}")
+                self.model.words.refuse_unknown(tokens, f"sentence {number}")
                 waiting.append((name, len(tokens)))
                 self._untokenized.add(tokens)
                 yield [BOS, *tokens, EOS] if job.boundaries else tokens
@@ -405,14 +306,11 @@ class ELMo:
         return result
 
     def fingerprint(self) -> str:
-        """The fingerprint of everything that determines the vectors: options, weights, initial
-        states, precision, and the words of a table, cache or dictionary; see
-        `bilm.files.identity`."""
-        facts = [self.options.inference_dict(), self.precision, self._words.tokens]
-        return fingerprint((variable.numpy() for variable in self._variables()), facts)
+        """The fingerprint of everything that determines the vectors; see `Model.fingerprint`."""
+        return self.model.fingerprint()
 
     def __repr__(self) -> str:
-        source = self._words.kind
+        source = self.model.words.kind
         if self.vocabulary is not None:
             source += f" ({self.vocabulary.size:,} words)"
         return f"<ELMo: {self.n_layers} layers of {self.dim}, from {source}, {self.precision}>"
@@ -420,7 +318,7 @@ class ELMo:
     @property
     def precision(self) -> str:
         """The precision of matmuls: "float32" or "bfloat16"."""
-        return self.network.stacks[0].precision
+        return self.model.precision
 
 
 class _Job(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,32 @@ from bilm.core.errors import OBJECT, WORDS, InputError, integer, one_of, optiona
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix, sum_layers
-from bilm.files.model_files import ModelSource, open_model, read_options
-from bilm.files.named_models import local_source
+from bilm.core.weight_names import Encoder
+from bilm.files.model_files import ModelSource, read_options
 from bilm.files.reading import PathLike
-from bilm.files.weights import WeightsFile, open_if_given, open_weights
 from bilm.inference.layers import LayerChoice
 from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles
-from bilm.use.elmo import Layers, Pretrained
-from bilm.use.text_layers import FramedWords, TextLayer, as_text, framed_words
-from bilm.use.word_vectors import (
+from bilm.use.elmo import Layers
+from bilm.use.pretrained import (
     CACHE,
     CACHE_AND_CHARACTERS,
     CHARACTERS,
     KINDS,
-    WordVectors,
-    find_words,
+    TABLE,
+    CachedWords,
+    Model,
+    Pretrained,
+    cache_of,
+    open_once,
+)
+from bilm.use.tensor_checks import require_all
+from bilm.use.text_layers import (
+    CharacterIds,
+    FramedWords,
+    TextLayer,
+    WordIds,
+    as_text,
+    framed_words,
 )
 
 MIX = "mix"
@@ -37,9 +48,10 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
     """Text or ids to ELMo vectors, with a trainable mix of layers (Peters et al. 2018, 3.3).
 
     Args:
-        options_file: options.json, its address, or its contents.
-        weight_file: the HDF5 weights, or their address. None: zeros, to be filled by a loader such
-            as Keras'.
+        options_file: options.json, its address, or its contents; or an open `Model`, whose
+            variables are shared.
+        weight_file: the HDF5 weights, or their address. None: the open model's, or zeros, to be
+            filled by a loader such as Keras'.
         vocab_file: the vocabulary of a word-level model, or of a token cache. Without it, a
             word-level model takes ids only.
         embedding_weight_file: a token cache. Words missing from it are encoded from characters; if
@@ -82,11 +94,11 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
     def __init__(
         self,
-        options_file: PathLike | Mapping[str, Any] | Options,
-        weight_file: PathLike | WeightsFile | None,
+        options_file: PathLike | Mapping[str, Any] | Options | Model,
+        weight_file: PathLike | None,
         *,
         vocab_file: PathLike | None = None,
-        embedding_weight_file: PathLike | WeightsFile | None = None,
+        embedding_weight_file: PathLike | None = None,
         layers: Layers = MIX,
         l2_coef: float | None = None,
         do_layer_norm: bool = False,
@@ -99,25 +111,31 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **({"dtype": "float32"} | kwargs))
-        options_file, weight_file = local_source((options_file, weight_file))
-        options = read_options(options_file)
         self.train_language_model = train_language_model
-        with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
-            if weights is not None and words is None:
-                words = find_words(options, weights, table, vocab_file).config()
-            kind, vocabulary, n_rows = _checked_words(words, train_language_model)
-            cache = table if kind == CACHE_AND_CHARACTERS else None
-            self.language_model = BidirectionalLanguageModel(
-                options,
-                weights,
-                use_character_inputs=kind in (CHARACTERS, CACHE_AND_CHARACTERS),
-                embedding_weight_file=None if cache else table,
-                trainable=train_language_model,
-                boundaries=boundaries,
-                n_tokens=n_rows,
-                precision=precision,
-            )
-            self.word_vectors = WordVectors(kind, vocabulary, options, cache, name="word_vectors")
+        model: Any = options_file  # an open model, or options
+        if weight_file is not None:
+            files: Any = {"vocab_file": vocab_file, "embedding_weight_file": embedding_weight_file}
+            source = Pretrained((model, weight_file), **files, precision=precision)
+            model = source.load(softmax=False)
+        if isinstance(model, Model):
+            options, words = model.options, model.words.config()
+        else:
+            model = options = read_options(model)
+        kind, vocabulary, n_rows = _checked_words(words, train_language_model)
+        self.language_model = BidirectionalLanguageModel(
+            model,
+            None,
+            use_character_inputs=kind in (CHARACTERS, CACHE_AND_CHARACTERS),
+            trainable=train_language_model,
+            boundaries=boundaries,
+            n_tokens=n_rows,
+            precision=precision,
+        )
+        cache: Any = None
+        if kind == CACHE_AND_CHARACTERS:
+            is_open = model is not options
+            cache = model.network.encoder.cache if is_open else cache_of(len(vocabulary), options)
+        self.word_vectors = WordVectors(kind, vocabulary, options, cache, name="word_vectors")
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
         self._factors: np.ndarray | None = None  # fixed weights of the layers
@@ -140,53 +158,26 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
     @classmethod
     def from_pretrained(
         cls,
-        source: ModelSource | Pretrained,
+        source: ModelSource | Pretrained | Model,
         *,
         vocab_file: PathLike | None = None,
         embedding_weight_file: PathLike | None = None,
-        layers: Layers = MIX,
-        l2_coef: float | None = None,
-        do_layer_norm: bool = False,
-        boundaries: bool = False,
-        train_language_model: bool = False,
         precision: str = "float32",
-        name: str = "elmo",
-        trainable: bool = True,
-        **kwargs: Any,
+        **settings: Any,
     ) -> ELMoEmbedding:
         """Load a model; source and errors as for `ELMo.from_pretrained`.
 
         Other arguments as for the constructor; `vocab_file` defaults to the model's vocab.txt.
         """
-        model = Pretrained.of(
+        model = open_once(
             source,
-            ("softmax_file", "warm_up"),
+            ("softmax_file",),
+            softmax=False,
             vocab_file=vocab_file,
             embedding_weight_file=embedding_weight_file,
             precision=precision,
         )
-        with (
-            open_model(model.source, weights_only=True) as files,
-            open_weights(files.weights) as weights,
-            open_if_given(model.embedding_weight_file) as table,
-        ):
-            options = files.read_options()
-            words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
-            return cls(
-                options,
-                weights,
-                embedding_weight_file=table,
-                words=words.config(),
-                layers=layers,
-                l2_coef=l2_coef,
-                do_layer_norm=do_layer_norm,
-                boundaries=boundaries,
-                train_language_model=train_language_model,
-                precision=model.precision,
-                name=name,
-                trainable=trainable,
-                **kwargs,
-            )
+        return cls(model, None, **settings)
 
     def _make_mix(
         self, layers: Any, l2_coef: float | None, do_layer_norm: bool
@@ -284,6 +275,64 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
                 "n_rows": model.n_tokens,
             },
         }
+
+
+class WordVectors(keras.layers.Layer):
+    """The vectors of words in string tensors, in graphs as well."""
+
+    def __init__(
+        self,
+        kind: str,  # see `WordSource`
+        vocabulary: Sequence[str] | None,  # as `WordSource.vocabulary`
+        options: Options,
+        cache: Any,  # a `WordEmbedding` for CACHE_AND_CHARACTERS, otherwise None
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, dtype="float32", **kwargs)
+        self.kind = kind
+        self.characters: Any = None
+        if kind in (CHARACTERS, CACHE_AND_CHARACTERS):
+            self.characters = CharacterIds(options.max_word_length or 0)
+        self.words: Any = None if vocabulary is None else WordIds(vocabulary)
+        self.cache = cache
+        self.trainable = False
+        self.built = True
+
+    @property
+    def vocabulary(self) -> list[str] | None:
+        """The words of the table or the cache."""
+        return None if self.words is None else list(self.words.vocabulary)
+
+    def require_words(self) -> None:
+        """Raise an InputError if words cannot be encoded: a table without its vocabulary."""
+        if self.words is None and self.characters is None:
+            raise InputError(
+                "text: a word-level model needs the vocabulary of its training: give vocab_file, "
+                "or word ids from TokenBatcher instead of text."
+            )
+
+    def call(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
+        """float32 (*words' shape, projection_dim); `encoder` is the language model's."""
+        distinct, index = tf.unique(tf.reshape(words, [-1]))
+        vectors = self._encode(distinct, encoder)  # (distinct words, projection_dim)
+        # (words,) -> the shape of `words`
+        return tf.gather(vectors, tf.reshape(index, tf.shape(words)))
+
+    def _encode(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
+        if self.kind == CHARACTERS:
+            return encoder(self.characters.ids_of(words))
+        if self.kind == TABLE:
+            return encoder(self.words.ids_of(words))
+        rows = self.words.table.lookup(words)
+        if self.kind == CACHE:
+            message = (
+                "text: words without a vector, which are not in the vocabulary of the token cache "
+                "(the weights lack a character encoder, char_embed)"
+            )
+            return encoder(require_all(rows, rows > 0, words, message))
+        # (words, 1 + max_characters_per_token)
+        ids = tf.concat([rows[:, tf.newaxis], self.characters.ids_of(words)], axis=1)
+        return CachedWords(self.cache, encoder)(ids)
 
 
 def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:

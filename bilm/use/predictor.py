@@ -17,12 +17,8 @@ p(word) is log-uniform over the word's rank in the vocabulary, as in the sampled
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import itertools
-import logging
 import math
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -41,33 +37,16 @@ from bilm.core.errors import (
     shown,
 )
 from bilm.core.full_softmax import NEVER
-from bilm.core.language_model import LanguageModel
 from bilm.core.matmul import matmul
-from bilm.core.options import Options
-from bilm.core.weight_names import with_softmax_datasets
-from bilm.data import Vocabulary
-from bilm.data.encoding import BOS, EOS, UNK, encode_words
+from bilm.data.encoding import BOS, EOS
 from bilm.data.prefetch import windows
-from bilm.data.sentences import Tokens, WarmUpText, read_stream, read_warm_up
-from bilm.data.vocabulary import load_vocab, vocabulary_of
-from bilm.files.checkpoints import load_variables
-from bilm.files.model_files import ModelFiles, ModelSource, open_model
+from bilm.data.sentences import Tokens, WarmUpText, read_stream
+from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike
-from bilm.files.weights import (
-    ENCODER_GROUPS,
-    LSTM_GROUPS,
-    SOFTMAX_B,
-    SOFTMAX_W,
-    open_if_given,
-    open_weights,
-    require_model_of,
-)
-from bilm.inference.corpus_encoder import EncodedWords, warm_up_network
+from bilm.inference.corpus_encoder import EncodedWords
 from bilm.inference.prefixes import TextRows
 from bilm.inference.scorer import Scorer
-from bilm.use.elmo import Pretrained
-
-logger = logging.getLogger(__name__)
+from bilm.use.pretrained import Model, Pretrained, open_once
 
 GAP = "___"
 # Maximum number of logits in memory.
@@ -176,50 +155,52 @@ class _Distribution(NamedTuple):
 class Predictor:
     """A language model with its softmax.
 
-    Created by `Predictor.from_pretrained`. The results of a sentence do not depend on the
-    other sentences or on the batch size. A pickled predictor does not need its files.
+    Created by `Predictor.from_pretrained`, or as a view of an open `Model`. The results of a
+    sentence do not depend on the other sentences or on the batch size. A pickled predictor does not
+    need its files.
 
     Attributes:
+        model: the open model.
         options: the model's options.
         vocabulary: the words that it predicts.
         window_tokens: tokens to read ahead. Can be set.
     """
 
-    def __init__(self, model: LanguageModel, vocabulary: Vocabulary | None = None) -> None:
-        if not isinstance(model, LanguageModel) or vocabulary is None:
-            raise InputError(
-                "Predictor is created by Predictor.from_pretrained(source); for two files, the "
-                "source is (options, weights)."
-            )
-        self.options = model.options
-        self.vocabulary = vocabulary
+    def __init__(self, *source: Any, **settings: Any) -> None:
+        model = open_once(
+            source[0] if len(source) == 1 else source,
+            ("embedding_weight_file",),
+            softmax=True,
+            **settings,
+        )
+        if model.language_model is None or model.vocabulary is None:
+            raise InputError("Predictor: the model was opened without a softmax.")
+        self.model = model
+        self.options = model.language_model.options
+        self.vocabulary = model.vocabulary
         self.window_tokens = 32768
-        self._model = model
-        self._scorer = Scorer(model, model.stacks[0].precision)
-        length = self.options.max_word_length
-        word_ids = vocabulary.word_ids
-        if length is not None:
-            word_ids = functools.partial(encode_words, max_word_length=length)
-        self._words = EncodedWords(model.network, word_ids)
+        self._softmax = model.language_model.softmax
+        self._scorer = Scorer(model.language_model, model.precision)
+        self._words = EncodedWords(model.network, model.words.word_ids)
         self._lock = threading.Lock()  # of `_words`
 
     @classmethod
     def from_pretrained(
         cls,
-        source: ModelSource | Pretrained,
+        source: ModelSource | Pretrained | Model,
         *,
         vocab_file: PathLike | None = None,
         precision: str = "float32",
         warm_up: WarmUpText | None = None,
         softmax_file: PathLike | None = None,
     ) -> Predictor:
-        """Load a model.
+        """Load a model; `Predictor(source, ...)` does the same, also with the two files.
 
         Args:
             source: a training folder or a checkpoint, ours or the original's; weights with a
                 softmax (as `bilm dump` writes them) or with `softmax_file`, see
-                `bilm.files.model_files.open_model`; or a `Pretrained`, which includes the other
-                arguments.
+                `bilm.files.model_files.open_model`; a `Pretrained`, which includes the other
+                arguments; or an open `Model`, whose variables are shared.
             vocab_file, precision, warm_up, softmax_file: see `Pretrained`. If the model has a
                 vocabulary, `vocab_file` must hold the same words.
 
@@ -229,35 +210,19 @@ class Predictor:
                 vocabulary is missing.
             ConnectionError: a model cannot be downloaded.
         """
-        model = Pretrained.of(
+        return cls(
             source,
-            ("embedding_weight_file",),
             vocab_file=vocab_file,
             precision=precision,
             warm_up=warm_up,
             softmax_file=softmax_file,
         )
-        with open_model(model.source, with_softmax=model.softmax_file is None) as files:
-            load = _load_checkpoint if files.is_checkpoint else _load_weights
-            language_model, vocabulary = load(files, model)
-        predictor = cls(language_model, vocabulary)
-        if model.warm_up is not None:
-            warm_up_network(language_model.network, predictor._words, read_warm_up(model.warm_up))
-        return predictor
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "options": self.options,
-            "vocabulary": self.vocabulary,
-            "precision": self._model.stacks[0].precision,
-            "values": self._model.get_weights(),
-            "window_tokens": self.window_tokens,
-        }
+        return {"model": self.model, "window_tokens": self.window_tokens}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        model = _empty_model(state["options"], state["precision"])
-        model.set_weights(state["values"])
-        self.__init__(model, state["vocabulary"])  # type: ignore[misc]
+        self.__init__(state["model"])  # type: ignore[misc]
         self.window_tokens = state["window_tokens"]
 
     def score(
@@ -374,7 +339,7 @@ class Predictor:
         if prior is None:
             prior = len(directions) - 1
         vocabulary = self.vocabulary
-        bias = len(directions) * self._model.softmax.b.value.numpy()
+        bias = len(directions) * self._softmax.b.value.numpy()
         ids = np.arange(vocabulary.size)
         bias -= prior * np.log(np.log1p(1 / (ids + 1)) / np.log(vocabulary.size + 1))  # log-uniform
         is_word = vocabulary.has_word.copy()
@@ -466,7 +431,7 @@ class Predictor:
         """The substitutes at `places` (position, token), whose softmax inputs are `hidden`."""
         at_once = max(1, min(256, _MOST_LOGITS // self.vocabulary.size))
         targets = self.vocabulary.word_ids([token for _, token in places])
-        W = tf.convert_to_tensor(self._model.softmax.W)
+        W = tf.convert_to_tensor(self._softmax.W)
         for start in range(0, len(places), at_once):
             part = slice(start, start + at_once)
             likeliest = likeliest_words(
@@ -475,7 +440,7 @@ class Predictor:
                 distribution.bias,
                 targets[part],
                 distribution.n,
-                self._model.softmax.precision,
+                self._softmax.precision,
             )
             ids, log_p, token_log_p, ranks = (x.numpy() for x in likeliest)
             for k, (position, token) in enumerate(places[part]):
@@ -535,85 +500,3 @@ def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
                 f"{shown(position)}."
             )
     return [int(position) for position in places]
-
-
-def has_softmax(files: ModelFiles) -> bool:
-    """Whether a model can predict words: a checkpoint, or weights with a softmax."""
-    if files.is_checkpoint or files.softmax is not None:
-        return True
-    with open_weights(files.weights) as weights:
-        return SOFTMAX_B in weights.shapes
-
-
-def _load_checkpoint(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
-    checkpoint = os.fspath(files.weights)
-    if model.softmax_file is not None:
-        raise InputError(f"softmax_file is for weights; {checkpoint} is a checkpoint.")
-    built = _build(files.read_options(), files, model, None, checkpoint)
-    language_model, _ = built
-    load_variables(checkpoint, language_model.weight_table())
-    return built
-
-
-def _load_weights(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
-    softmax_file = model.softmax_file or files.softmax
-    with open_weights(files.weights) as weights, open_if_given(softmax_file) as softmax:
-        require_model_of(softmax, weights)
-        softmax = softmax or weights
-        shapes = softmax.shapes
-        if len(shapes.get(SOFTMAX_B, ())) != 1:
-            raise InputError(
-                f"{softmax.path}: the softmax ({SOFTMAX_B}), which predicts words, is missing. Use "
-                "the training folder, weights dumped with the softmax, or softmax_file."
-            )
-        options = dataclasses.replace(
-            files.read_options(),
-            n_tokens_vocab=shapes[SOFTMAX_B][0],
-            share_embedding_softmax=SOFTMAX_W not in shapes,
-        )
-        built = _build(options, files, model, softmax.words(), softmax.path)
-        language_model, _ = built
-        table = with_softmax_datasets(language_model.weight_table())
-        names = (SOFTMAX_W, SOFTMAX_B)
-        weights.load([weight for weight in table if weight.dataset not in names])
-        softmax_table = [weight for weight in table if weight.dataset in names]
-        softmax.load(softmax_table, also=(*ENCODER_GROUPS, *LSTM_GROUPS))
-        weights.load_initial_states(language_model.stacks)
-    return built
-
-
-def _build(
-    options: Options, files: ModelFiles, model: Pretrained, words: list[str] | None, where: str
-) -> tuple[LanguageModel, Vocabulary]:
-    """The model without values, and its vocabulary. `words` are stored with the softmax in the file
-    `where`."""
-    default_file = files.vocabulary
-    named = None if model.softmax_file is None else model.vocab_file
-    if named is not None and default_file is not None:
-        words_beside = load_vocab(default_file).words
-        if set(load_vocab(named).words) != set(words_beside):
-            default_file = None  # the vocabulary of a token cache
-    length = options.max_word_length
-    vocabulary = vocabulary_of(model.vocab_file, words, where, default_file, length)
-    if vocabulary is None:
-        raise InputError(
-            f"{files.source}: the vocabulary of the softmax is missing: give vocab_file."
-        )
-    language_model = _empty_model(options, model.precision)
-    n_words = language_model.softmax.n_tokens
-    if vocabulary.size != n_words:
-        raise InputError(
-            f"{vocabulary.source} must have {n_words} words, as many as the softmax of {where}, "
-            f"got {vocabulary.size}."
-        )
-    first = vocabulary.words[:3]
-    if {BOS, EOS, UNK} != set(first):
-        logger.warning(
-            "%s: the first words should be %s, %s and %s, got %s: are the words in the order of "
-            "the softmax?", vocabulary.source, BOS, EOS, UNK, ", ".join(first),
-        )  # fmt: skip
-    return language_model, vocabulary
-
-
-def _empty_model(options: Options, precision: str) -> LanguageModel:
-    return LanguageModel(options, is_training=False, seed=None, precision=precision)

@@ -23,8 +23,8 @@ from bilm.files.reading import SAVED_MODEL_FILES, PathLike, parse_json, require_
 from bilm.files.writing import Outputs
 from bilm.files.zip_files import extracted
 from bilm.inference.layers import LayerChoice
-from bilm.use.elmo import Pretrained
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
+from bilm.use.pretrained import Pretrained
 from bilm.use.text_layers import FramedWords, framed_words
 
 Mix = ScalarMix | Sequence[float] | np.ndarray | None
@@ -74,7 +74,7 @@ def export_saved_model(
     """
     model = Pretrained.of(
         source,
-        ("softmax_file", "warm_up"),
+        ("softmax_file",),
         vocab_file=vocab_file,
         embedding_weight_file=embedding_weight_file,
         precision=precision,

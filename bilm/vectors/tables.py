@@ -18,7 +18,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from bilm.data.prefetch import windows
 from bilm.data.sentences import as_tokens
 from bilm.files.identity import FACTS
 from bilm.files.model_files import ModelSource, open_model
-from bilm.use.elmo import Pretrained
+from bilm.use.pretrained import Pretrained
 from bilm.vectors.arrow import (
     import_pyarrow,
     require_row,
@@ -257,7 +257,9 @@ class TableEmbedder:
     def _read(self) -> ELMo:
         if isinstance(self._model, bytes):
             self._model = pickle.loads(self._model)
-        return self._model.load() if isinstance(self._model, Pretrained) else self._model
+        if not isinstance(self._model, Pretrained):
+            return cast("ELMo", self._model)
+        return self._model.load(softmax=False).elmo
 
 
 class _Piece(NamedTuple):

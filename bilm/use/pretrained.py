@@ -1,0 +1,543 @@
+"""An open model: its options, network, words and softmax, which all classes of this folder share.
+
+`Pretrained` says which files to open and how, `Pretrained.load` opens them once, and `ELMo`,
+`Predictor`, `BidirectionalLanguageModel` and `ELMoEmbedding` are views of the resulting `Model`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.core.errors import InputError, shown
+from bilm.core.language_model import LanguageModel
+from bilm.core.network import BiLM, build_network
+from bilm.core.options import CharCNNOptions, Options
+from bilm.core.token_encoder import WordEmbedding
+from bilm.core.weight_names import Encoder, with_softmax_datasets
+from bilm.data import Vocabulary, encode_words
+from bilm.data.encoding import BOS, EOS, UNK, DictionaryIds, from_bytes
+from bilm.data.sentences import Tokens, WarmUpText, read_warm_up
+from bilm.data.vocabulary import load_vocab, vocabulary_of
+from bilm.files.identity import fingerprint
+from bilm.files.model_files import ModelFiles, ModelSource, open_model
+from bilm.files.named_models import is_remote
+from bilm.files.reading import PathLike
+from bilm.files.weights import (
+    DICTIONARY_CHARACTERS,
+    DICTIONARY_WORDS,
+    ENCODER_GROUPS,
+    LSTM_GROUPS,
+    SOFTMAX_B,
+    SOFTMAX_W,
+    WeightsFile,
+    load_network,
+    load_table,
+    open_if_given,
+    open_weights,
+    require_model_of,
+)
+from bilm.inference.corpus_encoder import EncodedWords, warm_up_network
+
+if TYPE_CHECKING:
+    from bilm.use.elmo import ELMo
+    from bilm.use.predictor import Predictor
+
+logger = logging.getLogger(__name__)
+
+# A table has a trained vector for <UNK>, a cache has none.
+KINDS = CHARACTERS, TABLE, CACHE, CACHE_AND_CHARACTERS = (
+    "characters", "table", "cache", "cache and characters",
+)  # fmt: skip
+
+
+# Files that only some classes use.
+_USED_BY = {
+    "softmax_file": "Predictor",
+    "embedding_weight_file": "ELMo and ELMoEmbedding",
+}
+
+
+class Pretrained(NamedTuple):
+    """A model and how to load it: the arguments of `ELMo.from_pretrained` and
+    `Predictor.from_pretrained`, which accept a `Pretrained` instead of a source. It can be pickled.
+
+    Attributes:
+        source: a folder or ZIP file with weights and options (from NLPL or `bilm dump
+            --model_dir`), an HDF5 file with its options in the same folder, a pair (options,
+            weights) such as AllenNLP's files, a name such as "english" or "original", or an
+            address; see `bilm.files.model_files.open_model` and `bilm.files.named_models`.
+        vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax; by
+            default the model's vocab.txt.
+        embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words missing
+            from it are encoded from their characters.
+        precision: "float32", or "bfloat16" for matmuls in bfloat16.
+        warm_up: a text file or sentences. Each sentence starts from the states after this text
+            instead of zeros, for models trained without resets; see
+            `bilm.data.sentences.read_warm_up`.
+        softmax_file: the softmax of a `Predictor`, an HDF5 file with `softmax/W` (words,
+            projection_dim) and `softmax/b` (words,) such as AllenNLP's. By default the softmax in
+            the weights, in softmax_weights.hdf5 next to them, or the published one of a named
+            model.
+    """
+
+    source: ModelSource
+    vocab_file: PathLike | None = None
+    embedding_weight_file: PathLike | None = None
+    precision: str = "float32"
+    warm_up: WarmUpText | None = None
+    softmax_file: PathLike | None = None
+
+    @classmethod
+    def of(
+        cls, source: ModelSource | Pretrained, unused: Sequence[str] = (), **settings: Any
+    ) -> Pretrained:
+        """A `Pretrained` from a source and settings. Raises an InputError if settings accompany a
+        `Pretrained`, or a field that the caller does not use (`unused`) is not None."""
+        if isinstance(source, Pretrained):
+            require_defaults(settings, "in the Pretrained")
+        else:
+            source = cls(source, **settings)
+        for name in unused:
+            if (value := getattr(source, name)) is not None:
+                raise InputError(f"{name} is used by {_USED_BY[name]} only, got {shown(value)}.")
+        return source
+
+    def absolute(self) -> Pretrained:
+        """A copy with absolute paths, for processes with other working directories."""
+        source: Any = self.source
+        is_pair = isinstance(source, Sequence) and not isinstance(source, str)
+        source = tuple(map(_absolute, source)) if is_pair else _absolute(source)
+        names = ("vocab_file", "embedding_weight_file", "warm_up", "softmax_file")
+        files = {name: _absolute(getattr(self, name)) for name in names}
+        return self._replace(source=source, **files)
+
+    def load(self, *, softmax: bool | None = None) -> Model:
+        """Open the model.
+
+        Args:
+            softmax: True requires the softmax, downloads it if it is published separately, and
+                also opens checkpoints; False leaves it out; None loads it if it is among the files.
+
+        Errors as for `ELMo.from_pretrained`.
+        """
+        with self.files(softmax=softmax) as files:
+            return self.read(files, softmax=softmax)
+
+    @contextlib.contextmanager
+    def files(self, *, softmax: bool | None = None) -> Iterator[ModelFiles]:
+        """The files of the model, for the block; `softmax` as for `load`."""
+        downloads = bool(softmax) and self.softmax_file is None
+        with open_model(self.source, weights_only=not softmax, with_softmax=downloads) as files:
+            yield files
+
+    def read(self, files: ModelFiles, *, softmax: bool | None = None) -> Model:
+        """`load` from the block of `files`."""
+        if files.is_checkpoint:
+            model = _from_checkpoint(files, self)
+        else:
+            model = _from_weights(files, self, softmax)
+        if self.warm_up is not None:
+            words = EncodedWords(model.network, model.words.word_ids)
+            warm_up_network(model.network, words, read_warm_up(self.warm_up))
+        return model
+
+
+def require_defaults(settings: Mapping[str, Any], where: str) -> None:
+    """Require that the fields of a `Pretrained` are not set a second time."""
+    for name, value in settings.items():
+        if value != Pretrained._field_defaults.get(name):
+            raise InputError(f"{name} must be set {where}, got {shown(value)}.")
+
+
+def open_once(
+    source: ModelSource | Pretrained | Model,
+    unused: Sequence[str] = (),
+    *,
+    softmax: bool,
+    **settings: Any,
+) -> Model:
+    """The `Model` of a view; an open model is shared. Arguments as for `Pretrained.of` and
+    `Pretrained.load`."""
+    if isinstance(source, Model):
+        require_defaults(settings, "when the model is opened")
+        return source
+    return Pretrained.of(source, unused, **settings).load(softmax=softmax)
+
+
+def _absolute(value: Any) -> Any:
+    if not isinstance(value, str | os.PathLike) or is_remote(value):
+        return value
+    return os.path.abspath(value)
+
+
+class Model:
+    """An open model. It can be pickled, and then does not need its files.
+
+    Attributes:
+        options: the options.
+        words: the source of the word vectors.
+        network: the token encoder and the LSTMs.
+        language_model: the same network with its softmax; None without a softmax.
+        vocabulary: the words of the softmax; None without a softmax.
+        letters: the characters of the training vocabulary, if a command has read them.
+    """
+
+    def __init__(
+        self,
+        words: WordSource,
+        network: BiLM,
+        language_model: LanguageModel | None = None,
+        vocabulary: Vocabulary | None = None,
+    ) -> None:
+        self.options, self.words, self.network = words.options, words, network
+        self.language_model, self.vocabulary = language_model, vocabulary
+        self.letters: frozenset[str] = frozenset()
+
+    @property
+    def has_softmax(self) -> bool:
+        """Whether the model predicts words."""
+        return self.language_model is not None
+
+    @property
+    def precision(self) -> str:
+        """The precision of matmuls: "float32" or "bfloat16"."""
+        return self.network.stacks[0].precision
+
+    @functools.cached_property
+    def elmo(self) -> ELMo:
+        """The model as an `ELMo`."""
+        from bilm.use.elmo import ELMo
+
+        return ELMo(self)
+
+    @functools.cached_property
+    def predictor(self) -> Predictor:
+        """The model as a `Predictor`; an InputError without a softmax."""
+        from bilm.use.predictor import Predictor
+
+        return Predictor(self)
+
+    def fingerprint(self) -> str:
+        """The fingerprint of everything that determines the vectors: options, weights, initial
+        states, precision, and the words of a table, cache or dictionary; see
+        `bilm.files.identity`."""
+        facts = [self.options.inference_dict(), self.precision, self.words.tokens]
+        return fingerprint((variable.numpy() for variable in _variables(self.network)), facts)
+
+    def layers_of_ids(self, characters: bool) -> BiLM:
+        """The network with the encoder of character ids, or the one of word ids."""
+        encoder: Any = self.network.encoder
+        if isinstance(encoder, CachedWords):
+            encoder = encoder.characters if characters else encoder.cache
+        if isinstance(encoder, WordEmbedding) == characters:
+            has = "a table or cache of words" if characters else "a character encoder"
+            raise InputError(f"use_character_inputs must be {not characters}: the model has {has}.")
+        return self.network._replace(encoder=encoder)
+
+    def __getstate__(self) -> dict[str, Any]:
+        model = self.language_model
+        return {
+            "words": self.words,
+            "precision": self.precision,
+            "values": [variable.numpy() for variable in self._all_variables()],
+            "language_model": None if model is None else model.options,
+            "vocabulary": self.vocabulary,
+            "letters": self.letters,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        words, options = state["words"], state["language_model"]
+        network = words.build(state["precision"])
+        model = None if options is None else _with_softmax(options, network)
+        self.__init__(words, network, model, state["vocabulary"])  # type: ignore[misc]
+        self.letters = state["letters"]
+        for variable, value in zip(self._all_variables(), state["values"], strict=True):
+            variable.assign(value)
+
+    def _all_variables(self) -> list[Any]:
+        softmax = [] if self.language_model is None else self.language_model.softmax.weights
+        return [*_variables(self.network), *softmax]
+
+
+def _variables(network: BiLM) -> list[Any]:
+    encoder, stacks = network
+    return [variable for layer in (encoder, *stacks) for variable in layer.weights]
+
+
+def _with_softmax(options: Options, network: BiLM) -> LanguageModel:
+    """A language model with zeros as softmax."""
+    precision = network.stacks[0].precision
+    return LanguageModel(
+        options, is_training=False, seed=None, precision=precision, network=network
+    )
+
+
+def _from_checkpoint(files: ModelFiles, model: Pretrained) -> Model:
+    from bilm.files.checkpoints import load_variables
+
+    checkpoint = os.fspath(files.weights)
+    if model.softmax_file is not None:
+        raise InputError(f"softmax_file is for weights; {checkpoint} is a checkpoint.")
+    options = files.read_options()
+    if options.n_tokens_vocab is None:
+        raise InputError(f"{files.source}: options: n_tokens_vocab is missing.")
+    vocabulary = vocabulary_of(
+        model.vocab_file, None, checkpoint, files.vocabulary, options.max_word_length
+    )
+    vocabulary = _checked(vocabulary, options.n_tokens_vocab, files, checkpoint)
+    words = WordSource(CHARACTERS, options, checkpoint)
+    if options.char_cnn is None:
+        words = WordSource(TABLE, options, checkpoint, checkpoint, vocabulary, vocabulary.size)
+    language_model = _with_softmax(options, words.build(model.precision))
+    load_variables(checkpoint, language_model.weight_table())
+    return Model(words, language_model.network, language_model, vocabulary)
+
+
+def _from_weights(files: ModelFiles, model: Pretrained, softmax: bool | None) -> Model:
+    softmax_file = None if softmax is False else model.softmax_file or files.softmax
+    options, named = files.read_options(), model.vocab_file
+    with (
+        open_weights(files.weights) as weights,
+        open_if_given(model.embedding_weight_file) as table,
+        open_if_given(softmax_file) as separate,
+    ):
+        words = find_words(options, weights, table, named, files.vocabulary)
+        predicting = separate or weights
+        if softmax is False or (softmax is None and SOFTMAX_B not in predicting.shapes):
+            return Model(words, words.build(model.precision, weights, table))
+        shapes = predicting.shapes
+        if len(shapes.get(SOFTMAX_B, ())) != 1:
+            raise InputError(
+                f"{predicting.path}: the softmax ({SOFTMAX_B}), which predicts words, is missing. "
+                "Use the training folder, weights dumped with the softmax, or softmax_file."
+            )
+        require_model_of(separate, weights)
+        options = dataclasses.replace(
+            options,
+            n_tokens_vocab=shapes[SOFTMAX_B][0],
+            share_embedding_softmax=SOFTMAX_W not in shapes,
+        )
+        named, beside = None if table else named, files.vocabulary
+        if None not in (model.softmax_file, named, beside):
+            files_words = [set(load_vocab(file).words) for file in (named, beside) if file]
+            if files_words[0] != files_words[1]:
+                beside = None  # the vocabulary of a token cache
+        vocabulary = vocabulary_of(
+            named, predicting.words(), predicting.path, beside, options.max_word_length
+        )
+        vocabulary = _checked(vocabulary, shapes[SOFTMAX_B][0], files, predicting.path)
+        if words.kind == TABLE and words.vocabulary is None:
+            _checked(vocabulary, words.n_rows, files, weights.path)
+            words = words._replace(vocabulary=vocabulary)
+        language_model = _with_softmax(options, words.build(model.precision, weights, table))
+        names = (SOFTMAX_W, SOFTMAX_B)
+        both = with_softmax_datasets(language_model.weight_table())
+        predicting.load(
+            [weight for weight in both if weight.dataset in names],
+            also=(*ENCODER_GROUPS, *LSTM_GROUPS),
+        )
+        return Model(words, language_model.network, language_model, vocabulary)
+
+
+def _checked(
+    vocabulary: Vocabulary | None, n_words: int, files: ModelFiles, where: str
+) -> Vocabulary:
+    """The vocabulary of a softmax in the file `where`, after checking its size."""
+    if vocabulary is None:
+        raise InputError(
+            f"{files.source}: the vocabulary of the softmax is missing: give vocab_file."
+        )
+    if vocabulary.size != n_words:
+        raise InputError(
+            f"{vocabulary.source} must have {n_words} words, as many as the softmax of {where}, "
+            f"got {vocabulary.size}."
+        )
+    first = vocabulary.words[:3]
+    if {BOS, EOS, UNK} != set(first):
+        logger.warning(
+            "%s: the first words should be %s, %s and %s, got %s: are the words in the order of "
+            "the softmax?", vocabulary.source, BOS, EOS, UNK, ", ".join(first),
+        )  # fmt: skip
+    return vocabulary
+
+
+# Word vectors
+
+
+class WordSource(NamedTuple):
+    """The source of a model's word vectors. It can be pickled."""
+
+    kind: str  # CHARACTERS, TABLE, CACHE or CACHE_AND_CHARACTERS
+    options: Options
+    weight_file: str  # for messages
+    table_file: str | None = None  # for messages: the table or the cache; None for CHARACTERS
+    # The words in the order of the rows; None for CHARACTERS, or a TABLE without a vocabulary.
+    vocabulary: Vocabulary | None = None
+    n_rows: int = 0  # of the table or the cache
+    dictionary: DictionaryIds | None = None  # None for characters that are bytes
+
+    @property
+    def words(self) -> list[str] | None:
+        return None if self.vocabulary is None else self.vocabulary.words
+
+    @property
+    def tokens(self) -> list[list[str]]:
+        """All words and characters that determine the ids."""
+        dictionary_tokens = [] if self.dictionary is None else self.dictionary.tokens
+        return [self.words or [], *dictionary_tokens]
+
+    def word_ids(self, words: Sequence[str]) -> np.ndarray:
+        """The encoder's ids of words, 0-based integers. A table or a cache alone: (len(words),).
+        Characters: (len(words), max_characters_per_token); with a cache, its row comes first, -1
+        for a missing word."""
+        if self.kind in (TABLE, CACHE):
+            return self.require_vocabulary().word_ids(words)
+        if self.dictionary is not None:
+            characters = self.dictionary(words)
+        else:
+            characters = encode_words(words, self.options.max_word_length or 0)
+        if self.kind == CHARACTERS:
+            return characters
+        rows = self.require_vocabulary().known_ids(words)
+        return np.column_stack([rows, characters.astype(np.int32)])
+
+    def config(self) -> dict[str, Any]:
+        """The argument `words` of `ELMoEmbedding`."""
+        kind = self.kind
+        if kind == CACHE_AND_CHARACTERS and self.dictionary is not None:
+            kind = CACHE  # a graph cannot look up characters in a dictionary
+        if kind in (CACHE, CACHE_AND_CHARACTERS):
+            self.require_vocabulary()
+        return {"kind": kind, "vocabulary": self.words, "n_rows": self.n_rows or None}
+
+    def require_vocabulary(self) -> Vocabulary:
+        """The words of the table or the cache; an InputError if they are missing."""
+        if self.vocabulary is None:
+            owner = "a word-level model" if self.kind == TABLE else "a token cache"
+            raise InputError(
+                f"{self.table_file}: {owner} needs its vocabulary: give vocab_file, or put "
+                "vocab.txt next to the weights."
+            )
+        return self.vocabulary
+
+    def refuse_unknown(self, sentence: Tokens, where: str) -> None:
+        """Raise an InputError for a word without a vector; `where` names the sentence."""
+        vocabulary = self.vocabulary
+        if vocabulary is None or self.kind not in (CACHE, TABLE):
+            return
+        if self.kind == TABLE and vocabulary.known_ids([UNK])[0] >= 0:
+            return
+        why = f"and {self.weight_file} lacks a character encoder (char_embed)"
+        if self.kind == TABLE:
+            why = f"which lacks {UNK} for such words"
+        for number in np.flatnonzero(vocabulary.known_ids(sentence) < 0).tolist():
+            raise InputError(
+                f"{where}, word {number + 1}: {sentence[number]!r} has no vector: it is not in "
+                f"{vocabulary.source}, {why}."
+            )
+
+    def build(
+        self, precision: str, weights: WeightsFile | None = None, table: WeightsFile | None = None
+    ) -> BiLM:
+        """The network, with the values of the files if they are given."""
+        has_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
+        has_cache = self.kind == CACHE_AND_CHARACTERS
+        n_tokens = None if has_characters else self.n_rows
+        network = build_network(self.options, n_tokens, precision=precision)
+        if weights is not None:
+            load_network(network, weights, None if has_cache else table)
+        if not has_cache:
+            return network
+        cache = cache_of(self.n_rows, self.options)
+        if table is not None:
+            load_table(cache, table)
+        encoder: Any = CachedWords(cache, network.encoder)
+        return network._replace(encoder=encoder)
+
+
+def find_words(
+    options: Options,
+    weights: WeightsFile,
+    # A token cache, or the table of a word-level model if it is not in `weights`.
+    table: WeightsFile | None = None,
+    vocab_file: PathLike | None = None,  # the user's vocabulary of the table or the cache
+    default_file: PathLike | None = None,  # the vocabulary next to the weights
+) -> WordSource:
+    """Choose the source of word vectors. Raises an InputError if the files do not fit each other,
+    or a token cache lacks its vocabulary."""
+    char_cnn = options.char_cnn
+    dictionary = None if char_cnn is None else _dictionary(char_cnn, weights)
+    if char_cnn is not None and table is None:
+        return WordSource(CHARACTERS, options, weights.path, dictionary=dictionary)
+    require_model_of(table, weights)
+    embedding_file = table or weights
+    if char_cnn is not None and vocab_file is not None:
+        default_file = None  # it may be the vocabulary of the softmax
+    vocabulary = vocabulary_of(
+        vocab_file, embedding_file.words(), embedding_file.path, default_file
+    )
+    n_rows = embedding_file.n_embedded()
+    if vocabulary is not None and vocabulary.size != n_rows:
+        raise InputError(
+            f"{vocabulary.source} must have {n_rows} words, as many as 'embedding' in "
+            f"{embedding_file.path} has rows, got {vocabulary.size}."
+        )
+    source = WordSource(
+        TABLE, options, weights.path, embedding_file.path, vocabulary, n_rows, dictionary
+    )
+    if char_cnn is None:
+        return source
+    has_characters = not {"char_embed", "dictionary/char_embed"}.isdisjoint(weights.shapes)
+    source = source._replace(kind=CACHE_AND_CHARACTERS if has_characters else CACHE)
+    return source
+
+
+def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds | None:
+    """The dictionaries of a model whose characters are not bytes; None for other models."""
+    sizes = char_cnn.dictionary
+    if sizes is None:
+        return None
+    lists = []
+    expected = {DICTIONARY_CHARACTERS: sizes.n_characters, DICTIONARY_WORDS: sizes.n_words}
+    for name, size in expected.items():
+        text = weights.text(name)
+        lists.append(from_bytes(text) if len(text) else [])
+        if len(lists[-1]) != size:
+            raise InputError(
+                f"{weights.path}: {name} must have {size} tokens, got {len(lists[-1])}."
+            )
+    characters, words = lists
+    length = char_cnn.max_characters_per_token
+    return DictionaryIds(characters, words if sizes.word_dim else None, length, weights.path)
+
+
+class CachedWords:
+    """A token encoder that looks words up in a cache and encodes missing ones from characters.
+
+    Its input is int32 (n, 1 + max_characters_per_token): the cache's row + 1, 0 for missing words;
+    then the character ids + 1.
+    """
+
+    def __init__(self, cache: WordEmbedding, characters: Encoder) -> None:
+        self.cache = cache
+        self.characters = characters
+        self.weights = [*cache.weights, *characters.weights]
+
+    def __call__(self, ids: tf.Tensor, **settings: Any) -> tf.Tensor:
+        missing = tf.where(ids[:, 0] == 0)  # (missing words, 1)
+        encoded = self.characters(tf.gather_nd(ids[:, 1:], missing), **settings)
+        return tf.tensor_scatter_nd_update(self.cache(ids[:, 0]), missing, encoded)
+
+
+def cache_of(n_rows: int, options: Options) -> WordEmbedding:
+    """A token cache of zeros."""
+    return WordEmbedding(n_rows, options.lstm.projection_dim, name="cache")
