@@ -33,11 +33,13 @@ ROOT = Path(__file__).parent.parent
     ("flag", "arguments", "read"),
     [
         ("test_prefix", ["test", "--save_dir={run}", "--test_prefix={text}", "--per_sentence={o}"],
-         ["text.txt", "run/vocab.txt", "run/train_log.jsonl"]),
+         ["text.txt", "run/vocab.txt", "run/options.json"]),
         ("save_dir", ["dump", "--save_dir={run}", "--outfile={o}"],
-         ["run/vocab.txt", "run/options.json", "run/train_log.jsonl"]),
-        ("input", ["embed", "{text}", "{o}", "--model={run}"], ["text.txt", "run/vocab.txt"]),
-        ("input", ["score", "{text}", "--model={run}", "--out={o}"], ["text.txt", "run/vocab.txt"]),
+         ["run/vocab.txt", "run/options.json", "run/checkpoint"]),
+        ("input", ["embed", "{text}", "{o}", "--format=hdf5", "--model={pub}"],
+         ["text.txt", "pub/model.hdf5", "pub/options.json", "pub/vocab.txt"]),
+        ("input", ["score", "{text}", "--model={run}", "--out={o}"],
+         ["text.txt", "text.txt.tokenizer.json", "run/vocab.txt", "run/model.ckpt-*.data-*"]),
         ("input", ["substitutes", "{text}", "--model={run}", "--out={o}"],
          ["text.txt", "run/options.json"]),
         ("warm_up", ["score", "x", "--model={run}", "--warm_up={text}", "--out={o}"], ["text.txt"]),
@@ -45,18 +47,22 @@ ROOT = Path(__file__).parent.parent
     ],
 )  # fmt: skip
 def test_no_command_overwrites_what_it_reads(trained, tmp_path, capsys, flag, arguments, read):
-    """Neither under another name of the file nor with --force."""
+    """SECURITY.md: neither under another name of the file nor with --force."""
     shutil.copytree(trained[1], tmp_path / "run")
     shutil.copy(trained[0].heldout, tmp_path / "text.txt")
+    (tmp_path / "text.txt.tokenizer.json").write_text('{"tokenizer": "mine"}')
+    run, pub = str(tmp_path / "run"), str(tmp_path / "pub")
+    assert main(["dump", "--save_dir", run, "--model_dir", pub]) == 0
     for name in read:
+        name = next(tmp_path.glob(name)).relative_to(tmp_path)
         before = contents(tmp_path, "**/*")
         (tmp_path / "link").symlink_to(tmp_path / name)
         for out in (tmp_path / name, tmp_path / "run" / ".." / name, tmp_path / "link"):
-            names = {"run": tmp_path / "run", "text": tmp_path / "text.txt", "folder": tmp_path}
+            names = {"run": run, "pub": pub, "text": tmp_path / "text.txt", "folder": tmp_path}
             command = [part.format(o=out, **names) for part in arguments]
             error = input_error([*command, "--force"], capsys)
-            by = flag if name == "text.txt" else "(save_dir|model)"
-            assert re.search(rf"{name}' is an input \({by}\)", error)
+            by = rf" \({flag}\)" if str(name) == "text.txt" else ""
+            assert re.search(rf"{name}' is an input{by}", error)
         (tmp_path / "link").unlink()
         assert contents(tmp_path, "**/*") == before
 

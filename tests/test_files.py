@@ -12,6 +12,7 @@ import lzma
 import os
 import random
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +21,14 @@ import pytest
 
 from bilm.core.errors import InputError
 from bilm.data.counting import count_words
-from bilm.files.reading import find_files, read_json_object, read_lines
-from bilm.files.writing import Outputs, atomic_write, named_in_errors, write_json
+from bilm.files.reading import (
+    declare_outputs,
+    find_files,
+    protected_files,
+    read_json_object,
+    read_lines,
+)
+from bilm.files.writing import Outputs, atomic_write, named_in_errors, text_file, write_json
 from tests.compare import contents
 
 TEXT = "one two\n\nεὐρὺς οὐρανός 😀\nlast line"
@@ -257,87 +264,59 @@ def test_a_name_that_no_file_can_have(tmp_path, monkeypatch, write):
     assert os.listdir(tmp_path) == []
 
 
-KILLED = """
-import os, sys
-from bilm.files.writing import Outputs
-
-def dying(operation):
-    def run(*arguments, **settings):
-        global left
-        if left == 0:
-            os._exit(9)
-        left -= 1
-        return operation(*arguments, **settings)
-    return run
-
-for name in ("link", "rename", "replace", "remove"):
-    setattr(os, name, dying(getattr(os, name)))
-for line in sys.stdin:
-    number, what, *force = line.split()
-    left = int(number)
-    child = os.fork()
-    if child:
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-        continue
-    with Outputs(["first", "b", "c"], overwrite=bool(force)).temporaries() as names:
-        for name in names:
-            with open(name, "w") as file:
-                file.write(what)
-    os._exit(0)
-"""
-
-
-@pytest.fixture
-def writer(tmp_path):
-    """A process that forks for each line of input: the child writes three files and is killed at
-    the operation given in the line; the parent prints the child's exit code."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path, **pipes) as process:
-        yield process
-        process.stdin.close()
-
-
-def test_files_that_belong_together_never_are_of_two_results(tmp_path, writer):
-    """After a kill at any operation, running again gives the complete result."""
-    names = ["first", "b", "c"]
-
-    def run(*arguments):
-        print(*arguments, file=writer.stdin, flush=True)
-        return int(writer.stdout.readline())
-
-    def there():
-        return [(tmp_path / n).read_text() if (tmp_path / n).exists() else None for n in names]
-
-    for force in ([], ["force"]):
-        codes = []
-        for n in itertools.count():
-            for path in tmp_path.iterdir():
-                path.unlink()
-            for name in names if force else ():
-                (tmp_path / name).write_text("old")
-            codes.append(run(str(n), "new", *force))
-            assert there()[0] is None or len(set(there())) == 1
-            if (
-                force
-            ):  # under their own names or hidden ones, no old file is lost before all are new
-                kept = [path.read_text() for path in tmp_path.iterdir()]
-                assert kept.count("old") >= 3 or there() == ["new"] * 3
-            if codes[-1] == 0:
-                break
-            assert there() == ["new"] * 3 or run("99", "new", *force) == 0
-            assert there() == ["new"] * 3
-        assert codes[-1] == 0 and len(codes) >= 4 and set(codes[:-1]) == {9}
-
-
 def write_all(paths, text="new", **settings):
     with Outputs(paths, **settings).temporaries() as names:
         for name in names:
             Path(name).write_text(text)
 
 
+def texts(folder):
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+
+@contextlib.contextmanager
+def new_folder(path, **settings):
+    with Outputs([path], folders=[path], **settings).temporaries() as (temporary,):
+        yield temporary
+
+
+KILLED = """
+import os
+from bilm.files.writing import Outputs
+
+with Outputs(["first", "b", "c"], overwrite=%s).temporaries() as names:
+    for name in names:
+        with open(name, "w") as file:
+            file.write("new")
+    operations, replace, link = iter(range(3)), os.replace, os.link
+    def dying(rename):
+        return lambda *names: os._exit(9) if next(operations) == %d else rename(*names)
+    os.replace, os.link = dying(replace), dying(link)
+"""
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_kill_between_two_renames_leaves_complete_files_and_the_first_is_last(tmp_path, number):
+    """SECURITY.md: each file is complete, and the main one is renamed last."""
+    for force in (False, True):
+        if force:
+            write_all([tmp_path / name for name in ("first", "b", "c")], "old", overwrite=True)
+        command = [sys.executable, "-c", KILLED % (force, number)]
+        assert subprocess.run(command, cwd=tmp_path).returncode == 9
+        there = {name: text for name, text in texts(tmp_path).items() if name[0] != "."}
+        renamed = dict.fromkeys(["c", "b"][:number], "new")
+        assert there == dict.fromkeys(["first", "b", "c"] if force else [], "old") | renamed
+        write_all([tmp_path / name for name in ("first", "b", "c")], "again", overwrite=True)
+        assert texts(tmp_path) == dict.fromkeys(["first", "b", "c"], "again")
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+
 @pytest.mark.parametrize("taken", [0, 1])
 @pytest.mark.parametrize("links", [True, False])
 def test_a_file_that_appears_during_the_work_is_kept(tmp_path, monkeypatch, taken, links):
+    """SECURITY.md: no file is overwritten without --force, not even one that appears."""
+
     def without_links(*_):
         raise PermissionError(errno.EPERM, "no links here")
 
@@ -349,28 +328,38 @@ def test_a_file_that_appears_during_the_work_is_kept(tmp_path, monkeypatch, take
     with pytest.raises(InputError, match="overwritten"), outputs.temporaries() as names:
         for name in names:
             Path(name).write_text("new")
-    assert contents(tmp_path) == {paths[taken].name: b"mine"}
+    assert texts(tmp_path) == {paths[taken].name: "mine"}
     with pytest.raises(InputError, match="would be overwritten: --force"):
         Outputs(paths, allowed_by="--force")
     write_all(paths, overwrite=True)
-    assert contents(tmp_path) == {"first": b"new", "b": b"new"}
+    assert texts(tmp_path) == {"first": "new", "b": "new"}
 
 
-def test_old_files_survive_a_failed_rename(tmp_path, monkeypatch):
-    paths = [tmp_path / name for name in ("first", "b", "c")]
-    write_all(paths, "old")
-    replace = os.replace
-    for failing in paths:
-
-        def fail_once(source, target, failing=failing):
-            if target == str(failing) and ".tmp." in source:
-                raise OSError(errno.EIO, "broken", target)
-            replace(source, target)
-
-        monkeypatch.setattr(os, "replace", fail_once)
-        with pytest.raises(OSError, match="broken"):
-            write_all(paths, overwrite=True)
-        assert contents(tmp_path) == {"first": b"old", "b": b"old", "c": b"old"}
+def test_a_subcommand_replaces_no_input_and_no_new_file(tmp_path, monkeypatch):
+    """SECURITY.md: however a file was chosen as an input, and by whatever function it is read."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("in", "out"):
+        Path(name).write_text("mine")
+    os.link("in", "hard")
+    with protected_files():
+        declare_outputs(["hard", "new"], updated=["updated"], overwrite=False)
+        with pytest.raises(InputError, match=r"^'hard' is an input: name another output"):
+            list(read_lines("in"))
+        assert list(read_lines("out")) == ["mine"]
+        with pytest.raises(InputError, match=r"^'out' is an input: name another output"):
+            declare_outputs(["out"], updated=[], overwrite=True)
+        for name in ("new", "updated"):
+            Path(name).write_text("mine")
+            with pytest.raises(InputError, match="would be overwritten"):
+                write_all([name], overwrite=True)
+    with protected_files():
+        declare_outputs([], updated=["another"], overwrite=False)
+        for _ in range(2):  # only other processes' files are kept
+            write_all(["another"], overwrite=True)
+    assert list(read_lines("in")) == ["mine"]
+    assert texts(tmp_path) == {"another": "new"} | dict.fromkeys(
+        ["in", "out", "hard", "new", "updated"], "mine"
+    )
 
 
 def test_inputs_and_outputs_are_different_files(tmp_path, monkeypatch):
@@ -391,15 +380,86 @@ def test_inputs_and_outputs_are_different_files(tmp_path, monkeypatch):
     assert contents(tmp_path)["in"] == b"mine"
 
 
-def test_files_of_a_new_folder_appear_at_once(tmp_path):
+HOLDER = """
+import time
+from bilm.files.writing import atomic_write
+with atomic_write("out") as temporary:
+    open(temporary, "w").write("longer than new")
+    print(temporary, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_another_process_that_writes_the_file(tmp_path, monkeypatch):
+    """A killed run's file is used again."""
+    monkeypatch.chdir(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b".out.partial\n"
+        with pytest.raises(InputError, match=r"'out': another process writes it\."):
+            write_all(["out"])
+        other.kill()
+    assert os.listdir() == [".out.partial"]
+    write_all(["out"])
+    assert texts(tmp_path) == {"out": "new"}
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    write_all([tmp_path / "out"])
+    assert "cannot be locked: Operation not supported" in caplog.text
+    assert texts(tmp_path) == {"out": "new"}
+
+
+def test_the_permissions_of_a_replaced_file_are_kept(tmp_path):
+    path = tmp_path / "out"
+    write_all([path])
+    before = os.umask(0)
+    os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~before
+    path.chmod(0o604)
+    write_all([path], overwrite=True)
+    assert path.stat().st_mode & 0o777 == 0o604
+
+
+def test_the_length_of_a_name_is_checked_before_the_work(tmp_path):
+    for name in ("a" * 246, "é" * 123):
+        write_all([tmp_path / name])
+    for name in ("a" * 247, "é" * 124):
+        with pytest.raises(InputError, match="is too long: the name must have 9 bytes less"):
+            Outputs([tmp_path / name])
+
+
+def test_a_compressed_file_by_its_name(tmp_path):
+    with atomic_write(tmp_path / "a.txt.GZ") as temporary, text_file(temporary) as file:
+        file.write("a\n")
+    assert gzip.decompress((tmp_path / "a.txt.GZ").read_bytes()) == b"a\n"
+
+
+def test_more_files_than_a_process_may_open(tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1]))
+    try:
+        write_all([tmp_path / str(n) for n in range(300)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert len(os.listdir(tmp_path)) == 300
+
+
+# Folders
+
+
+def test_the_folder_of_new_files_is_created(tmp_path):
     path = tmp_path / "above" / "new"
     paths = [path / "a", tmp_path / "b", path / "c"]
     with pytest.raises(FileNotFoundError, match="does not exist"):
         Outputs(paths)
-    with Outputs(paths, folders=[path]).temporaries() as names:
-        for name in names:
-            Path(name).write_text("new")
-        assert not path.exists()
+    with pytest.raises(KeyError), Outputs(paths, folders=[path]).temporaries():
+        raise KeyError
+    assert not path.exists()
+    write_all(paths, folders=[path])
     assert texts(path) == {"a": "new", "c": "new"} and (tmp_path / "b").read_text() == "new"
     with pytest.raises(InputError, match="would be overwritten"):
         Outputs([path / "c"], folders=[path])
@@ -409,39 +469,38 @@ def test_files_of_a_new_folder_appear_at_once(tmp_path):
 
 def fill(folder, **files):
     for name, text in files.items():
-        write(folder / name, text)
-
-
-def texts(folder):
-    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
-
-
-@contextlib.contextmanager
-def new_folder(path, **settings):
-    with Outputs([path], folders=[path], **settings).temporaries() as (temporary,):
-        yield temporary
+        write(Path(folder, name), text)
 
 
 def test_a_folder_appears_when_it_is_complete(tmp_path):
     path = tmp_path / "above" / "result"
+    (tmp_path / "above").mkdir()
+    fill(tmp_path / "above", a="mine")
     with new_folder(path) as temporary:
-        fill(tmp_path / temporary, a="one", b="two")
+        fill(temporary, a="one", b="two")
         assert not path.exists()
+        with pytest.raises(InputError, match="another process writes it"), new_folder(path):
+            pytest.fail("the block is not entered")
     assert texts(path) == {"a": "one", "b": "two"}
-    assert os.listdir(tmp_path / "above") == ["result"]
+    assert sorted(os.listdir(tmp_path / "above")) == ["a", "result"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_folder_that_fails_leaves_what_was_there(tmp_path, error):
     path = tmp_path / "result"
     path.mkdir()
+    fill(tmp_path, mine="")
+    (tmp_path / ".result.partial").mkdir()
+    fill(tmp_path / ".result.partial", a="of a killed run")
     with pytest.raises(error), new_folder(path) as temporary:
-        fill(tmp_path / temporary, a="half")
+        assert os.listdir(temporary) == []
+        fill(temporary, a="half")
         raise error
-    assert os.listdir(tmp_path) == ["result"] and not os.listdir(path)
+    assert sorted(os.listdir(tmp_path)) == ["mine", "result"] and not os.listdir(path)
 
 
 def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
+    """SECURITY.md: `bilm export --force` replaces only the files of a SavedModel."""
     path = tmp_path / "result"
     path.mkdir()
     fill(path, notes="mine")
@@ -454,21 +513,41 @@ def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
         pytest.fail("the block is not entered")
     (path / "more").unlink()
     with pytest.raises(InputError, match="got more"), new_folder(path, **names) as temporary:
-        fill(tmp_path / temporary, model="new")
+        fill(temporary, model="new")
         fill(path, more="added during the work")
     (path / "more").unlink()
     with new_folder(path, **names) as temporary:
-        fill(tmp_path / temporary, model="new")
+        fill(temporary, model="new")
     assert texts(path) == {"model": "new"} and os.listdir(tmp_path) == ["result"]
     with pytest.raises(InputError, match="must be a folder"), new_folder(path / "model"):
         pytest.fail("the block is not entered")
+
+
+def test_a_folder_whose_replacement_was_killed(tmp_path, monkeypatch):
+    """SECURITY.md: the old folder stays under a hidden name, and the next run reports it."""
+    path = tmp_path / "result"
+    path.mkdir()
+    fill(path, model="old")
+    names = {"overwrite": True, "replaces": ("model",)}
+    rename = os.rename
+
+    def once(source, target):
+        monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", once)
+    with pytest.raises(OSError, match="killed"), new_folder(path, **names) as temporary:
+        fill(temporary, model="new")
+    assert texts(tmp_path / ".result.old") == {"model": "old"}
+    with pytest.raises(InputError, match=r"\.result\.old' was left by a killed run: rename it"):
+        Outputs([path], folders=[path], **names)
 
 
 def test_for_a_link_to_a_folder_that_folder_is_written(tmp_path):
     (tmp_path / "far").mkdir()
     os.symlink("far", tmp_path / "link")
     with new_folder(f"{tmp_path / 'link'}/") as temporary:
-        fill(Path(temporary), a="new")
+        fill(temporary, a="new")
     assert texts(tmp_path / "far") == {"a": "new"}
     assert sorted(os.listdir(tmp_path)) == ["far", "link"] and (tmp_path / "link").is_symlink()
 
@@ -482,10 +561,3 @@ def test_a_full_disk_is_named(tmp_path):
             full()
         assert caught.value.filename == str(tmp_path / "out")
     assert os.listdir(tmp_path) == []
-
-
-def test_a_folder_that_a_killed_program_left_is_named(tmp_path, caplog):
-    (tmp_path / ".0a1b2c3d.tmp.result").mkdir()
-    with new_folder(tmp_path / "result"):
-        pass
-    assert ".0a1b2c3d.tmp.result was left by a killed run; remove it" in caplog.text

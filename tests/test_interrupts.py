@@ -11,63 +11,33 @@ import pytest
 
 import bilm
 from bilm.core.errors import InputError
-from bilm.files.locks import TRAINING_LOCK, training_lock
 from bilm.training.interrupts import Interrupts, killable
 from tests.small_runs import small_options, write_corpus
 
 HOLDER = """
 import sys, time
-from bilm.files.locks import training_lock
-with training_lock(sys.argv[1]):
+from bilm.files.writing import locked
+with locked(sys.argv[1], ""):
     print("held", flush=True)
     time.sleep(600)
 """
 
 
-@pytest.fixture
-def holder(tmp_path):
-    """Another process that holds the lock of `tmp_path / "run"`."""
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run")]
+def test_another_process_trains_into_the_folder_until_it_dies(tmp_path):
+    """SECURITY.md: a lock; a file of the user with its name stays."""
+    run, options = tmp_path / "run", small_options()
+    run.mkdir()
+    (run / ".train.lock").write_text("mine")
+    data = write_corpus(tmp_path).data(options)
+    command = [sys.executable, "-c", HOLDER, str(run / ".train.lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
-        yield other
+        with pytest.raises(InputError, match="run: another process trains into this folder; wait"):
+            bilm.train(options, data, 1, run, None)
         other.kill()
-
-
-def test_another_process_is_refused_until_the_first_has_died(holder, tmp_path):
-    message = rf"run: process {holder.pid} on \S+ trains"
-    with pytest.raises(InputError, match=message), training_lock(tmp_path / "run"):
-        pass
-    options = small_options()
-    with pytest.raises(InputError, match=message):
-        bilm.train(options, write_corpus(tmp_path).data(options), 1, tmp_path / "run", None)
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-    assert (tmp_path / "run" / TRAINING_LOCK).exists()
-    with training_lock(tmp_path / "run"):
-        text = (tmp_path / "run" / TRAINING_LOCK).read_text(encoding="utf-8")
-        assert text.startswith(f"process {os.getpid()} on ")
-    assert os.listdir(tmp_path / "run") == []
-
-
-def test_a_second_run_of_the_same_process_is_refused(tmp_path):
-    with (
-        training_lock(tmp_path),
-        pytest.raises(InputError, match="trains into this"),
-        training_lock(tmp_path),
-    ):
-        pass
-    with training_lock(tmp_path):
-        pass
-
-
-def test_files_that_cannot_be_locked(tmp_path, monkeypatch, caplog):
-    def refuse(*_):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with training_lock(tmp_path):
-        assert "cannot be locked: Operation not supported" in caplog.text
+    assert os.listdir(run) == [".train.lock"]
+    bilm.train(options, data, 1, run, None)
+    assert (run / ".train.lock").read_text() == "mine"
 
 
 # Interrupts

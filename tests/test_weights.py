@@ -115,7 +115,6 @@ def test_a_number_beyond_float16_is_an_error(tmp_path):
     values = {"CNN_proj/W_proj": np.array([[1.0, 1e5]], np.float32)}
     with pytest.raises(InputError, match=r"float16 are at most 65504, and CNN_proj/W_proj has 1"):
         save_hdf5(tmp_path / "w.hdf5", values, dtype="float16")
-    assert not list(tmp_path.iterdir())
 
 
 def test_numbers_of_other_types_are_read(tmp_path):

@@ -21,6 +21,7 @@ import bilm
 from bilm.cli.flags import HelpFormatter, Parser
 from bilm.core.errors import InputError, TrainingError
 from bilm.extras import import_extra
+from bilm.files.reading import protected_files
 from bilm.terminal import end_orderly, end_output, is_broken, note, warnings_on_stderr
 
 SUBCOMMANDS = (
@@ -105,7 +106,8 @@ def _main_parser(complete: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 def _run(args: argparse.Namespace, program: str) -> int:
     try:
-        code = args.run(args)
+        with protected_files():
+            code = args.run(args)
         sys.stdout.flush()
         return code
     except BrokenPipeError:

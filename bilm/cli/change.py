@@ -120,12 +120,13 @@ def run(args: argparse.Namespace) -> int:
         settings = flags.keywords(args, "min_occurrences", "seed")
         results = change.measure_change(old, new, targets, **settings, progress=display.show)
     _note_rare(results, args.min_occurrences)
-    with outputs.temporaries() as (table, *others):
-        change.write_table(table, results)
-        if args.page is not None:
-            _write_page(args, others.pop(0), old, new, results, predictor)
-        for path, occurrences in zip(others, (old, new), strict=False):
-            change.save_uses(path, occurrences, targets)
+    for folder in folders:
+        os.makedirs(folder, exist_ok=True)
+    for path, occurrences in zip(uses, (old, new), strict=False):
+        change.save_uses(path, occurrences, targets)
+    if args.page is not None:
+        _write_page(args, args.page, old, new, results, predictor)
+    change.write_table(args.out, results)
     print(*outputs.paths, sep="\n")
     if gold is not None:
         _print_agreement(change.agreement(results, gold, seed=args.seed))

@@ -31,7 +31,6 @@ def run(args: argparse.Namespace) -> int:
     import_tensorflow()
     from bilm.use.many_langs import convert_many_langs
 
-    with outputs.temporaries() as (weights, options):
-        convert_many_langs(args.source, weights, options)
+    convert_many_langs(args.source, *outputs.paths)
     print("\n".join(outputs.paths))
     return 0

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 
 from bilm.cli import flags, run_folder
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
@@ -85,9 +84,10 @@ def run(args: argparse.Namespace) -> int:
         settings["vocab_file"] = run_folder.find_vocabulary(args).source if with_softmax else None
         dump_weights(args.save_dir, args.outfile, overwrite=args.force, **settings)
     else:
-        words = run_folder.find_vocabulary(args).source
-        with outputs.temporaries() as (weights, options, copy):
-            dump_weights(args.save_dir, weights, vocab_file=words, options_file=options, **settings)
-            shutil.copyfile(words, copy)
+        os.makedirs(args.model_dir, exist_ok=True)
+        weights, options, words = outputs.paths
+        settings["vocab_file"] = run_folder.find_vocabulary(args).source
+        settings |= {"options_file": options, "words_file": words}
+        dump_weights(args.save_dir, weights, overwrite=args.force, **settings)
     print("\n".join(outputs.paths))
     return 0

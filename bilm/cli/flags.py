@@ -15,16 +15,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from bilm.core.errors import InputError, shown
 from bilm.core.options import PRESETS, RECIPES
-from bilm.files.file_choice import HDF5
 from bilm.files.reading import (
     OPTIONS_FILE,
-    VOCABULARY_FILE,
-    WEIGHTS_FILE,
+    declare_outputs,
     find_files,
     matching_files,
     require_file,
@@ -213,8 +210,6 @@ FORCE = {"--force": "overwrite files that exist"}
 
 
 # Files of models and training runs, for flags that name their folder.
-_MODEL_FILES = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
-              "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
 # Flags whose inputs must exist: globs, models, files.
 _GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
 _MODELS = {"model", "init_from", "substitutes_from"}
@@ -278,37 +273,22 @@ def outputs(
         usage_error(args, "an output must be a file or folder, got -")
     if not (folders or updated or any(files)):
         require_effect(args, "a file to write", "force")
-    return Outputs(
+    overwrite = getattr(args, "force", False)
+    declared = Outputs(
         itertools.chain(*files),
         inputs={
-            flag: _input_files(text)
+            flag: matching_files(text)
             for flag, text in texts(args)
             if flag not in paths and flag not in updated
         },
-        overwrite=getattr(args, "force", False),
+        overwrite=overwrite,
         allowed_by="--force",
         folders=folders,
         updated=(getattr(args, flag) for flag in updated),
         replaces=replaces,
     )
-
-
-def _input_files(text: str) -> Iterator[str]:
-    """The files that the value of a flag may name: one file, or all files of a glob, model or
-    run."""
-    from bilm.files.named_models import cache_folder, find_published, is_remote
-
-    if is_remote(text):
-        published = find_published(text.partition("#")[0])
-        folder = cache_folder() if published is None else published.folder
-        yield from map(str, filter(Path.is_file, Path(folder).rglob("*")))
-        return
-    yield from matching_files(text)
-    is_model = os.path.isfile(f"{text}.index") or text.endswith(HDF5)
-    folder = glob.escape(os.path.dirname(text) if is_model else text)
-    for name in _MODEL_FILES if is_model or os.path.isdir(text) else ():
-        for inner in ("", "*"):
-            yield from matching_files(os.path.join(folder, inner, name))
+    declare_outputs(declared.paths, updated=declared.updated, overwrite=overwrite)
+    return declared
 
 
 def model_folder(args: argparse.Namespace, *names: str) -> Outputs:

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         outputs.temporaries() as (temporary,),
         matplotlib.rc_context({"text.parse_math": False}),  # names of folders are not formulas
     ):
-        draw_curves(runs).savefig(temporary, dpi=150)
+        draw_curves(runs).savefig(temporary, dpi=150, format=ending[1:])
     print(args.out)
     return 0
 

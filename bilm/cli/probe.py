@@ -38,7 +38,7 @@ from bilm import analysis
 from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError, differences
 from bilm.files.reading import CONLLU
-from bilm.files.writing import Outputs, write_json
+from bilm.files.writing import write_json
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note, show, table
 
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.picture is not None:
         check_picture(args.picture)
-    picture = flags.outputs(args, picture=args.picture, updated=["out"])
+    flags.outputs(args, picture=args.picture, updated=["out"])
     form, other_form = map(labelled.labelled_form, (args.train, args.test))
     if form != other_form:
         raise InputError(
@@ -140,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
     if task == _SENSES:
         _senses(args, train, test)
     else:
-        _tags(args, train, test, picture)
+        _tags(args, train, test)
     return 0
 
 
@@ -205,9 +205,7 @@ def _settings(args: argparse.Namespace, task: str) -> dict[str, Any]:
     }
 
 
-def _tags(
-    args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample, picture: Outputs
-) -> None:
+def _tags(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
     from bilm.analysis import probing
     from bilm.analysis.probe_charts import probe_chart, save_picture
 
@@ -236,10 +234,9 @@ def _tags(
         )
         _measure(args, missing, cells, keys, about)
     results = [cells[key] for key in keys]
-    for path in picture.paths:
-        with picture.temporaries() as (temporary,):
-            save_picture(probe_chart(results, n_sentences), temporary)
-        note(path)
+    if args.picture is not None:
+        save_picture(probe_chart(results, n_sentences), args.picture)
+        note(args.picture)
     _print_tables(results, n_sentences, len(settings.seeds))
 
 
@@ -307,7 +304,7 @@ def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sam
     from bilm.analysis import word_sense
     from bilm.analysis.probe_charts import save_picture, sense_chart
 
-    outputs = flags.outputs(args, out=args.out, picture=args.picture)
+    flags.outputs(args, out=args.out, picture=args.picture)
     settings = word_sense.SenseSettings(args.method or "use")
     static = _static(args, train, test)
     elmo = text_command.load_model(args).elmo
@@ -318,13 +315,11 @@ def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sam
         f"{len(test):,} occurrences; the word is in training for {first.seen.mean():.1%} of them, "
         f"with several senses for {first.ambiguous.mean():.1%}"
     )
-    with outputs.temporaries() as temporaries:
-        if args.out is not None:
-            about = {**_settings(args, _SENSES), "model": elmo.fingerprint()}
-            about["method"] = settings.method
-            content = {"settings": about, "rows": [row._asdict() for row in rows]}
-            write_json(temporaries[0], content)
-        if args.picture is not None:
-            save_picture(sense_chart(rows), temporaries[-1])
-            note(args.picture)
+    if args.picture is not None:
+        save_picture(sense_chart(rows), args.picture)
+        note(args.picture)
+    if args.out is not None:
+        about = {**_settings(args, _SENSES), "model": elmo.fingerprint()}
+        about["method"] = settings.method
+        write_json(args.out, {"settings": about, "rows": [row._asdict() for row in rows]})
     show(["accuracy, %", *table(word_sense.as_cells(rows))])

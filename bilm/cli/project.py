@@ -71,14 +71,13 @@ def run(args: argparse.Namespace) -> int:
         needs = "--text or --labels, whose vectors it computes"
         flags.require_effect(args, needs, *flags.MODEL, "warm_up", "embedding_weight_file")
     is_page = analysis.picture_ending(args.out) == ".html"
-    outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
+    flags.outputs(args, out=args.out, updated=["occurrences"])
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
         import_extra(module, "bilm project")
     uses = word_command.read_uses(args, word_command.distinct(args, args.words))
     occurrences = word_command.with_vectors(args, uses)
     layers = None if args.layer is None else [args.layer]
-    with outputs.temporaries() as (temporary,):
-        _draw(args, occurrences, layers, temporary)
+    _draw(args, occurrences, layers)
     print(args.out)
     return 0
 
@@ -87,7 +86,6 @@ def _draw(
     args: argparse.Namespace,
     occurrences: analysis.Occurrences,
     layers: list[int | str] | None,
-    path: str,
 ) -> None:
     is_clustered = args.colour == "cluster"
     if args.colour is None and occurrences.labels is None:
@@ -102,7 +100,7 @@ def _draw(
             **flags.keywords(args, "method", "perplexity", "seed"),
         )
     settings = flags.keywords(args, "title", "colour")
-    size = analysis.write_picture(path, occurrences, projection, **settings)
+    size = analysis.write_picture(args.out, occurrences, projection, **settings)
     if args.out.lower().endswith(".html") and size > _LARGE_PAGE:
         note(
             f"{args.out} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences makes it "

@@ -91,13 +91,12 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     if args.out.lower().endswith((".bin", ".bin.gz", ".npz")):
         flags.usage_error(args, f"--out is written as text, such as vectors.txt, got {args.out}")
-    outputs = flags.outputs(args, out=args.out)
+    flags.outputs(args, out=args.out)
     find_all_files(args.text)
     text_command.check_layer(args)
     with ProgressDisplay() as display:
         vectors = (_word2vec if args.method == "word2vec" else _means)(args, display)
-    with outputs.temporaries() as (temporary,):
-        vectors.save(temporary)
+    vectors.save(args.out)
     print(f"{args.out}: {len(vectors):,} words, {vectors.dim} dimensions")
     return 0
 

@@ -30,7 +30,7 @@ from bilm.files.reading import (
     require_path,
     size_of,
 )
-from bilm.files.writing import Outputs, compressed, is_of_killed_run
+from bilm.files.writing import Outputs, compressed
 from bilm.progress import ShowStage, Stage, quiet
 
 SHARD_BYTES = 50_000_000
@@ -124,14 +124,13 @@ def shard_corpus(
         for number in range(n_files)
     ]
     tokenizer = read_record(files)
-    _require_no_shards(out_dir, names)
     records = [] if tokenizer is None else [TOKENIZER_FILE]
     paths = [os.path.join(out_dir, name) for name in names + records]
     outputs = Outputs(paths, inputs={"patterns": files}, folders=[out_dir])
     with (
         outputs.temporaries() as temporaries,
         tempfile.TemporaryDirectory(
-            dir=os.path.dirname(temporaries[0]), prefix=".buckets-", ignore_cleanup_errors=True
+            dir=out_dir, prefix=".buckets-", ignore_cleanup_errors=True
         ) as folder,
     ):
         parts, remaining = [], iter(temporaries)
@@ -153,14 +152,10 @@ def shard_corpus(
     return ShardedCorpus(texts[0], texts[1] if len(texts) > 1 else None, n_empty_lines, n_tokens)
 
 
-def _require_no_shards(out_dir: str, names: Sequence[str] = ()) -> None:
-    """Require that a folder has no shards except `names` or, without names, a killed run's."""
+def _require_no_shards(out_dir: str) -> None:
+    """Require that a folder has no shards."""
     patterns = ("train-*.txt*", "heldout-*.txt*")
     shards = [name for pattern in patterns for name in glob.glob(pattern, root_dir=out_dir)]
-    if names:
-        shards = [name for name in shards if name not in names]
-    else:
-        shards = [name for name in shards if not is_of_killed_run(os.path.join(out_dir, name))]
     if shards:
         raise InputError(
             f"{out_dir!r} must hold no shards, which are never overwritten, got {min(shards)}: "

@@ -34,7 +34,7 @@ from bilm.files.reading import (
     require_path,
     size_of,
 )
-from bilm.files.writing import Outputs, compressed, write_json
+from bilm.files.writing import Outputs, compressed, fill_json
 from bilm.progress import ShowStage, Stage, quiet
 
 LINES = ("sentence", "paragraph", "wrapped")
@@ -293,7 +293,7 @@ def record_beside(path: PathLike) -> str:
 
 def write_record(path: PathLike, tokenizer: str, sizes: Mapping[str, int]) -> None:
     """Write a record: the name of a tokenizer, and the names and sizes (bytes) of its texts."""
-    write_json(path, {"tokenizer": tokenizer, "bytes": dict(sizes)})
+    fill_json(path, {"tokenizer": tokenizer, "bytes": dict(sizes)})
 
 
 def read_record(files: Iterable[PathLike]) -> str | None:

@@ -33,6 +33,7 @@ from bilm.files.file_choice import holds_checkpoint as holds_checkpoint
 from bilm.files.reading import (
     OPTIONS_FILE,
     PathLike,
+    add_input,
     read_json_object,
     require_file,
     require_path,
@@ -101,12 +102,18 @@ def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any
 
 def is_intact(prefix: str) -> bool:
     """Whether all tensors of a checkpoint agree with their checksums."""
+    _add_inputs(prefix)
     try:
         for name, dtype in open_checkpoint(prefix).get_variable_to_dtype_map().items():
             restore_tensor(prefix, name, dtype)
         return True
     except (OSError, InputError):
         return False
+
+
+def _add_inputs(prefix: str) -> None:
+    for path in glob.glob(f"{glob.escape(prefix)}.*"):
+        add_input(path)
 
 
 def _escaped(path: str) -> str:
@@ -128,6 +135,7 @@ def _link_to(folder: str) -> str:
 def open_checkpoint(path: str) -> Any:
     """TensorFlow's reader of a checkpoint, by its prefix (`.../model.ckpt-10`)."""
     require_file(f"{path}.index", "checkpoint")
+    _add_inputs(path)
     try:
         return tf.train.load_checkpoint(_escaped(path))
     except _DAMAGED as error:

@@ -14,9 +14,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from bilm.core.errors import InputError, shown
 from bilm.files.file_choice import HDF5
-from bilm.files.locks import locked
 from bilm.files.reading import parse_json, substitute_for_a_file
-from bilm.files.writing import flush_to_disk, named_in_errors
+from bilm.files.writing import flush_to_disk, locked, named_in_errors, partial_name
 from bilm.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ def download(address: str, path: str, checksum: Checksum | None = None) -> str:
     """Download a file to `path` unless it exists, and check its content and its checksum."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if not os.path.isfile(path):
-        with locked(Path(path).with_name(".lock"), "downloads into this folder", wait=True):
+        with locked(partial_name(path), "", wait=True):
             if not os.path.isfile(path):  # another process may have downloaded it
                 _download(address, path, checksum)
                 return path

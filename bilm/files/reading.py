@@ -108,7 +108,67 @@ def require_file(path: PathLike, what: str) -> str:
     if not os.path.isfile(path):
         problem = "is not a regular file" if os.path.exists(path) else "does not exist"
         raise FileNotFoundError(f"The {what} {path!r} {problem}.")
+    add_input(path)
     return path
+
+
+class _CommandFiles:
+    """The files of a subcommand, by device and inode: inputs, and outputs that it may replace; and
+    the outputs that did not exist at its start."""
+
+    def __init__(self) -> None:
+        self.inputs: set[tuple[int, int]] = set()
+        self.replaced: dict[tuple[int, int], str] = {}
+        self.new: set[str] = set()
+
+    def add(self, path: str, is_output: bool) -> None:
+        """Add an existing file, which must not be both input and output."""
+        status = os.stat(path)
+        key = (status.st_dev, status.st_ino)
+        if is_output:
+            self.replaced[key] = path
+        else:
+            self.inputs.add(key)
+        if key in self.inputs and key in self.replaced:
+            raise InputError(f"{self.replaced[key]!r} is an input: name another output.")
+
+
+_commands: list[_CommandFiles] = []  # the running subcommand's last; empty in other programs
+
+
+@contextlib.contextmanager
+def protected_files() -> Iterator[None]:
+    """Within the block, which is a subcommand, no file that it reads is replaced, even with
+    --force, and without it no file that appears meanwhile."""
+    _commands.append(_CommandFiles())
+    try:
+        yield
+    finally:
+        _commands.pop()
+
+
+def add_input(path: str) -> None:
+    """Record that the subcommand reads a file; `require_file` does so."""
+    for files in _commands[-1:]:
+        files.add(path, is_output=False)
+
+
+def declare_outputs(paths: Iterable[str], *, updated: Iterable[str], overwrite: bool) -> None:
+    """Declare the outputs of the subcommand; it may read the `updated` ones."""
+    for files in _commands[-1:]:
+        for path in filter(os.path.isfile, paths := list(paths)):
+            files.add(path, is_output=True)
+        for path in itertools.chain(updated, [] if overwrite else paths):
+            if not os.path.exists(path):
+                files.new.add(os.path.realpath(path))
+
+
+def must_be_new(path: str) -> bool:
+    """Whether the subcommand may not replace a file that it writes now, for the first time."""
+    new = _commands[-1].new if _commands else set()
+    is_new = os.path.realpath(path) in new
+    new.discard(os.path.realpath(path))
+    return is_new
 
 
 def size_of(files: Iterable[PathLike]) -> int:

@@ -28,7 +28,6 @@ from bilm.files.hdf5 import (
 )
 from bilm.files.identity import fingerprint, require_same_model
 from bilm.files.reading import PathLike, require_file
-from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:  # TensorFlow is not needed to read shapes
     from bilm.core.lstm import LSTMStack
@@ -285,7 +284,7 @@ def save_hdf5(
     dtype: str = "float32",
     softmax_dtype: str | None = None,
 ) -> None:
-    """Write a weights file, which appears only when complete.
+    """Write a weights file.
 
     Args:
         values: arrays by name.
@@ -298,7 +297,7 @@ def save_hdf5(
             integers and stores a factor per row.
     """
     softmax_dtype = softmax_dtype or dtype
-    with atomic_write(path) as temporary, writing_hdf5(temporary) as file:
+    with writing_hdf5(path) as file:
         for name, value in values.items():
             value = np.asarray(value)
             number = softmax_dtype if name in (SOFTMAX_W, SOFTMAX_B) else dtype

@@ -1,10 +1,14 @@
-"""Output files: checked before the work, and put in place together when they are complete."""
+"""Output files: checked before the work, written under a hidden name, renamed when complete.
+
+Until it is complete, NAME is `.NAME.partial` in the same folder, locked against other processes. A
+killed run leaves that file, and the next run overwrites it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import glob
+import fcntl
 import gzip
 import io
 import json
@@ -13,34 +17,31 @@ import lzma
 import os
 import re
 import shutil
-import uuid
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
 from bilm.core.errors import InputError
-from bilm.files.reading import PathLike, require_path
+from bilm.files.reading import PathLike, must_be_new, require_path
 
 logger = logging.getLogger(__name__)
 
+_PARTIAL = ".partial"
+_ROOM = len(_PARTIAL) + 1  # bytes that it adds to a name
+_MOST_LOCKS = 100  # a process may open a limited number of files, and a text has many shards
 # Errors of os.link on a file system without hard links.
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-_TEMPORARY, _OLD = "tmp", "old"
 
 Inputs = Mapping[str, PathLike | Iterable[PathLike] | None]
 
 
 class Outputs:
-    """The files that a command or a function writes.
+    """The files that a command or a function writes; checked here, before the work.
 
-    All are checked when the object is created, before the work. `temporaries` yields names to write
-    to, and renames the files into place when its block succeeds: all of them, or none. A file that
-    appeared in the meantime is not replaced without `overwrite`; with it, old files stay until the
-    new ones are in place.
-
-    The first file, without which the others are useless, is renamed last. After a kill between two
-    renames it is missing, and the files that are already in place are recognised: the same outputs
-    can be declared again.
+    `temporaries` yields names to write to, and renames the files when its block succeeds, one after
+    the other. The first file, without which the others are useless, is renamed last. A file that
+    appeared in the meantime is not replaced without `overwrite`.
 
     Args:
         paths: files, and complete folders (also in `folders`); None is skipped. A link to a file or
@@ -49,15 +50,14 @@ class Outputs:
         overwrite: replace existing files. An existing folder is replaced only if it holds the
             first file of `replaces`, and no files but these.
         allowed_by: flag or argument that allows overwriting, for messages.
-        folders: folders of some of `paths` that are created if missing. Files of a new folder
-            appear at once.
+        folders: folders of some of `paths` that are created if missing.
         updated: other output files, which may exist; the caller writes them by other means.
         replaces: relative names of the files in a folder that may be replaced.
 
     Raises:
         FileNotFoundError: the folder of a file does not exist.
         InputError: a path names an existing file, an input, two outputs, or something other than a
-            regular file.
+            regular file; its name is too long.
         PermissionError: a folder is not writable.
     """
 
@@ -74,108 +74,87 @@ class Outputs:
     ) -> None:
         self._folders = set(map(_folder_name, folders))
         self.paths = [self._check_path(path) for path in paths if path is not None]
-        updated_paths = [self._check_path(path) for path in updated if path is not None]
-        self._overwrite = overwrite
-        _require_distinct([*self.paths, *updated_paths], inputs or {})
+        self.updated = [self._check_path(path) for path in updated if path is not None]
+        self._overwrite, self._replaces = overwrite, replaces
+        _require_distinct([*self.paths, *self.updated], inputs or {})
         existing = [path for path in self.paths if _is_taken(path)]
-        self._replaceable: set[str] = set()
-        self._replaces = replaces
-        if not overwrite:
-            if existing and self.paths[0] not in existing:
-                self._replaceable = set(filter(is_of_killed_run, existing))
-            if existing := [path for path in existing if path not in self._replaceable]:
-                raise overwritten(*existing, allowed_by=allowed_by)
+        if existing and not overwrite:
+            raise overwritten(*existing, allowed_by=allowed_by)
         for path in filter(os.path.isdir, existing):
             _require_only(path, replaces)
 
     def _check_path(self, path: PathLike) -> str:
         """The path of an output, with links resolved, if a file can be written there."""
         name = require_path(path)
-        if _folder_name(name) in self._folders:
+        is_folder = _folder_name(name) in self._folders
+        if is_folder:
             name = _folder_name(name)
-            _require_folder(name)
-            _require_writable(os.path.dirname(name))
-            return name
-        if os.path.islink(name) and os.path.isfile(name):
+        elif os.path.islink(name) and os.path.isfile(name):
             name = os.path.realpath(name)
         folder, file = os.path.split(name)
-        if folder in self._folders:
-            _require_folder(folder)
-        elif folder and not os.path.isdir(folder):
-            raise FileNotFoundError(f"The folder {folder!r} to write {file!r} into does not exist.")
-        if not file or (os.path.lexists(name) and not os.path.isfile(name)):
-            raise InputError(f"{name!r} must be a regular file or not exist.")
-        _require_writable(folder)
+        for path in {name, folder} & self._folders:
+            if os.path.lexists(path) and not os.path.isdir(path):
+                raise InputError(f"{path!r} must be a folder or not exist.")
+        if is_folder and os.path.lexists(old := _old_name(name)):
+            raise InputError(f"{old!r} was left by a killed run: rename it, or remove it.")
+        if not is_folder:
+            if folder and folder not in self._folders and not os.path.isdir(folder):
+                raise FileNotFoundError(
+                    f"The folder {folder!r} to write {file!r} into does not exist."
+                )
+            if not file or (os.path.lexists(name) and not os.path.isfile(name)):
+                raise InputError(f"{name!r} must be a regular file or not exist.")
+        folder = folder or os.curdir
+        if os.path.isdir(folder) and not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        try:
+            os.lstat(partial_name(name))
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise InputError(
+                    f"{file!r} is too long: the name must have {_ROOM} bytes less."
+                ) from error
         return name
 
     @contextlib.contextmanager
     def temporaries(self) -> Iterator[list[str]]:
-        """Yield names to write to, with the same endings; put the files in place after the block.
-
-        The block must write every file; folders are created before it. If the block fails, nothing
-        is put in place.
+        """Yield names to write to; rename the files after the block, which must write them all.
+        Folders are created before it. If the block fails, nothing is renamed.
 
         Raises:
-            InputError: a file appeared in the meantime.
+            InputError: another process writes a file, or it appeared in the meantime.
             OSError: the disk is full or fails; the error names a path.
         """
-        if not self.paths:
-            yield []
-            return
-        moves: dict[str, str] = {}  # a file or a new folder: its temporary name
-        names = []
-        for path in self.paths:
-            folder = os.path.dirname(path)
-            is_in_new = folder in self._folders and not _is_taken(folder)
-            target = folder if is_in_new else path
-            temporary = moves.setdefault(target, _beside(target, _TEMPORARY))
-            names.append(
-                os.path.join(temporary, os.path.basename(path)) if is_in_new else temporary
-            )
-        try:
-            for target, temporary in moves.items():
-                if target in self._folders:
-                    _warn_of_killed_runs(target)
-                    os.makedirs(os.path.dirname(temporary) or os.curdir, exist_ok=True)
-                    os.mkdir(temporary)
-            with named_in_errors(self.paths[0]):
+        with contextlib.ExitStack() as stack:
+            names = []
+            for number, path in enumerate(self.paths):
+                above = os.path.dirname(path)
+                if above and not os.path.isdir(above):
+                    os.makedirs(above)
+                    stack.callback(_remove_if_empty, above)
+                is_folder, is_locked = path in self._folders, number < _MOST_LOCKS
+                names.append(stack.enter_context(_partial(path, is_folder, is_locked)))
+            with named_in_errors(self.paths[0] if self.paths else ""):
                 yield names
-                for temporary in moves.values():
-                    _flush(temporary)
-            self._put_in_place(list(moves.items()))
-        finally:
-            for temporary in moves.values():
-                _remove(temporary)
+                for name in names:
+                    _flush(name)
+            appeared = [path for path in self.paths if _is_taken(path)]
+            if appeared and not self._overwrite:
+                raise overwritten(*appeared)
+            for name, path in reversed(list(zip(names, self.paths, strict=True))):
+                self._rename(name, path)
 
-    def _put_in_place(self, moves: list[tuple[str, str]]) -> None:
-        old: dict[str, str] = {}
-        try:
-            for target, _ in moves:
-                is_folder = os.path.isdir(target)
-                if _is_taken(target) and self._may_replace(target) and (is_folder or moves[1:]):
-                    if is_folder:  # again, because files may have been added during the work
-                        _require_only(target, self._replaces)
-                    old[target] = _beside(target, _OLD)
-                    # The first file must never be next to other files of another result.
-                    _keep(target, old[target], move=is_folder or target == moves[0][0])
-            for target, temporary in reversed(moves):
-                _move(temporary, target, self._may_replace(target))
-        except BaseException:
-            with contextlib.suppress(OSError):  # the old files stay under their hidden names
-                for target, temporary in moves:
-                    if (moves[1:] or target in old) and _is_moved(temporary, target):
-                        _remove(target)
-                for target, backup in old.items():
-                    if os.path.exists(target) and os.path.samefile(backup, target):
-                        os.remove(backup)
-                    elif os.path.lexists(backup):
-                        os.replace(backup, target)
-            raise
-        for backup in old.values():
-            _remove(backup)
-
-    def _may_replace(self, target: str) -> bool:
-        return self._overwrite or target in self._replaceable
+    def _rename(self, name: str, path: str) -> None:
+        """Rename the complete file or folder `name` to `path`."""
+        if not os.path.isdir(name):
+            _rename_file(name, path, self._overwrite and not must_be_new(path))
+        elif _is_taken(path):
+            _require_only(path, self._replaces)  # again: files may have been added during the work
+            os.rename(path, _old_name(path))
+            os.rename(name, path)
+            _remove(_old_name(path))
+        else:
+            os.rename(name, path)  # `path` may be an empty folder
 
 
 def overwritten(*paths: PathLike, allowed_by: str | None = None) -> InputError:
@@ -184,6 +163,108 @@ def overwritten(*paths: PathLike, allowed_by: str | None = None) -> InputError:
     names = ", ".join(repr(os.fspath(path)) for path in paths)
     how = f": {allowed_by} allows it" if allowed_by else ""
     return InputError(f"{names} would be overwritten{how}.")
+
+
+def partial_name(path: PathLike) -> str:
+    """The name of a file or folder until it is complete."""
+    folder, name = os.path.split(os.fspath(path))
+    return os.path.join(folder, f".{name}{_PARTIAL}")
+
+
+def _old_name(folder: str) -> str:
+    """The name of a folder until its replacement has its name."""
+    return partial_name(folder).removesuffix(_PARTIAL) + ".old"
+
+
+@contextlib.contextmanager
+def locked(path: PathLike, problem: str, *, wait: bool = False) -> Iterator[None]:
+    """Lock a file or folder against other processes for the block. A missing file is created, and
+    an empty one removed at the end.
+
+    The operating system releases the lock when the process ends. On a file system without locks,
+    the block runs without a lock.
+
+    Args:
+        problem: message of the InputError if another process holds the lock.
+        wait: wait for the other process instead.
+    """
+    while True:
+        with contextlib.ExitStack() as stack:
+            flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
+            file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
+            stack.callback(os.close, file)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise InputError(problem) from None
+            except OSError as error:
+                logger.warning("%s: cannot be locked: %s", path, error.strerror)
+            # The last holder may have renamed or removed the file before we locked it.
+            if not _is_open_file(path, file):
+                continue
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):  # such as a folder
+                    if _is_open_file(path, file) and not os.fstat(file).st_size:
+                        os.remove(path)
+            return
+
+
+def _is_open_file(path: PathLike, file: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def _partial(path: str, is_folder: bool, is_locked: bool) -> Iterator[str]:
+    """Lock the file or empty folder `partial_name(path)` for the block; remove it if that fails."""
+    name = partial_name(path)
+    if is_folder:
+        os.makedirs(name, exist_ok=True)
+    lock = locked(name, f"{path!r}: another process writes it.")
+    with lock if is_locked else contextlib.nullcontext():
+        for entry in os.scandir(name) if is_folder else ():  # left by a killed run
+            _remove(entry.path)
+        try:
+            yield name
+        except BaseException:
+            _remove(name)
+            raise
+
+
+def _rename_file(name: str, path: str, overwrite: bool) -> None:
+    if overwrite:
+        with contextlib.suppress(OSError):
+            os.chmod(name, stat.S_IMODE(os.stat(path).st_mode))
+        os.replace(name, path)
+        return
+    try:
+        os.link(name, path)
+        os.remove(name)
+    except FileExistsError:
+        raise overwritten(path) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise overwritten(path) from None
+        os.rename(name, path)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+
+def _remove_if_empty(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
 
 
 def _require_distinct(paths: Sequence[str], inputs: Inputs) -> None:
@@ -200,17 +281,6 @@ def _require_distinct(paths: Sequence[str], inputs: Inputs) -> None:
                     raise InputError(f"{path!r} is an input ({argument}): name another output.")
 
 
-def _require_writable(folder: str) -> None:
-    folder = folder or os.curdir
-    if os.path.isdir(folder) and not os.access(folder, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
-
-
-def _require_folder(path: str) -> None:
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise InputError(f"{path!r} must be a folder or not exist.")
-
-
 def _require_only(folder: str, names: Sequence[str]) -> None:
     """Require that a folder holds the first of `names`, and no files but these."""
     files = [path for path in Path(folder).rglob("*") if path.is_symlink() or not path.is_dir()]
@@ -224,83 +294,10 @@ def _require_only(folder: str, names: Sequence[str]) -> None:
         )
 
 
-# Moving
-
-
-def _beside(path: str, kind: str) -> str:
-    """A hidden name next to `path`, with the same ending."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{uuid.uuid4().hex[:8]}.{kind}.{name}")
-
-
-def _hidden(path: str, kind: str) -> list[str]:
-    """The existing names of `_beside`."""
-    folder, name = map(glob.escape, os.path.split(path))
-    return glob.glob(os.path.join(folder, f".{8 * '[0-9a-f]'}.{kind}.{name}"))
-
-
 def _is_taken(path: str) -> bool:
     """Whether the name exists and is not an empty folder."""
     is_empty = os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
     return os.path.lexists(path) and not is_empty
-
-
-def is_of_killed_run(path: str) -> bool:
-    """Whether a killed run put the file in place, but did not finish."""
-    return any(os.path.samefile(path, hidden) for hidden in _hidden(path, _TEMPORARY))
-
-
-def _warn_of_killed_runs(folder: str) -> None:
-    for path in _hidden(folder, _TEMPORARY) + _hidden(folder, _OLD):
-        logger.warning("%s was left by a killed run; remove it unless a run is active", path)
-
-
-def _keep(path: str, backup: str, *, move: bool) -> None:
-    """Give a file or folder another name; without `move` a file has both names if possible."""
-    if not move:
-        try:
-            os.link(path, backup)
-            return
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-    os.rename(path, backup)
-
-
-def _move(temporary: str, target: str, overwrite: bool) -> None:
-    if os.path.isdir(temporary):
-        if _is_taken(target):
-            raise overwritten(target)
-        os.rename(temporary, target)  # the target may be an empty folder
-    elif overwrite:
-        os.replace(temporary, target)
-    else:
-        try:
-            # The second name is the record of a killed run: see `is_of_killed_run`.
-            os.link(temporary, target)
-        except FileExistsError:
-            raise overwritten(target) from None
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            if os.path.lexists(target):
-                raise overwritten(target) from None
-            os.rename(temporary, target)
-
-
-def _is_moved(temporary: str, target: str) -> bool:
-    if not os.path.lexists(temporary):
-        return True
-    return os.path.exists(target) and os.path.samefile(temporary, target)
-
-
-def _remove(path: str) -> None:
-    """Remove a file or folder if it exists."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(path)
 
 
 def _folder_name(path: PathLike) -> str:
@@ -314,14 +311,7 @@ def _folder_name(path: PathLike) -> str:
 
 @contextlib.contextmanager
 def atomic_write(path: PathLike, *, overwrite: bool = True) -> Iterator[str]:
-    """Yield a temporary name next to `path`; rename the file to `path` when the block succeeds.
-
-    The file is flushed to the disk before it is renamed, so a crash leaves either the old or the
-    new file. If the block fails, the temporary file is removed.
-
-    Raises:
-        FileNotFoundError, InputError, OSError: see `Outputs`.
-    """
+    """Yield a temporary name for the file `path`; see `Outputs`."""
     with Outputs([path], overwrite=overwrite).temporaries() as (temporary,):
         yield temporary
 
@@ -329,10 +319,15 @@ def atomic_write(path: PathLike, *, overwrite: bool = True) -> Iterator[str]:
 def write_json(path: PathLike, value: object, *, overwrite: bool = True) -> None:
     """Write `value` as JSON by `atomic_write`."""
     with atomic_write(path, overwrite=overwrite) as temporary:
-        text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
-        if not text.isascii() and re.search("[\ud800-\udfff]", text):  # a name that is not UTF-8
-            text = json.dumps(value, indent=1) + "\n"
-        Path(temporary).write_text(text, encoding="utf-8")
+        fill_json(temporary, value)
+
+
+def fill_json(path: PathLike, value: object) -> None:
+    """Write `value` as JSON into one of the files of `temporaries`."""
+    text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+    if not text.isascii() and re.search("[\ud800-\udfff]", text):  # a name that is not UTF-8
+        text = json.dumps(value, indent=1) + "\n"
+    Path(path).write_text(text, encoding="utf-8")
 
 
 # Parts of writing
@@ -366,8 +361,8 @@ def _flush(path: str) -> None:
 
 @contextlib.contextmanager
 def compressed(path: PathLike) -> Iterator[IO[bytes]]:
-    """A file for writing, compressed if its name ends in .gz or .xz."""
-    ending = os.path.splitext(path)[1].lower()
+    """A file for writing, compressed if its name, also of `partial_name`, ends in .gz or .xz."""
+    ending = os.path.splitext(os.fspath(path).removesuffix(_PARTIAL))[1].lower()
     with contextlib.ExitStack() as stack:
         file: Any = stack.enter_context(open(path, "wb"))
         if ending == ".gz":  # reproducible: without file name and time

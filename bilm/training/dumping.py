@@ -22,7 +22,7 @@ from bilm.files.checkpoints import (
 )
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
 from bilm.files.weights import WORD_COUNTS, named_states, save_hdf5
-from bilm.files.writing import Outputs, write_json
+from bilm.files.writing import Outputs, fill_json
 from bilm.training.run_state import load_mean_states, read_run_state, read_word_counts
 
 
@@ -34,6 +34,7 @@ def dump_weights(
     with_states: bool = False,
     vocab_file: PathLike | None = None,
     options_file: PathLike | None = None,
+    words_file: PathLike | None = None,
     overwrite: bool = True,
     dtype: str = "float32",
     softmax_dtype: str | None = None,
@@ -55,8 +56,8 @@ def dump_weights(
         vocab_file: the words of the softmax, the same as in the folder's vocab.txt if it exists;
             None: that file.
         options_file: None writes `weights.options.json` next to `weights.hdf5`.
-        overwrite: False raises an InputError if a file exists, unless a killed call left only the
-            options.
+        words_file: also write the words, one per line; None: do not.
+        overwrite: False raises an InputError if a file exists.
         dtype: "float32", or "float16" for files of half the size.
         softmax_dtype: dtype of the softmax, by default `dtype`; "int8" stores each row of its
             matrix as integers with one factor, `softmax/W_scales` float32 (words,).
@@ -80,8 +81,10 @@ def dump_weights(
             + ("is tied to the embedding." if with_softmax else "is not written.")
         )
     inputs = {"tf_save_dir": _training_files(tf_save_dir), "vocab_file": vocab_file}
-    outputs = Outputs([outfile, options_file], inputs=inputs, overwrite=overwrite)
-    words = _softmax_words(options, tf_save_dir, vocab_file) if with_softmax else None
+    outputs = Outputs([outfile, options_file, words_file], inputs=inputs, overwrite=overwrite)
+    words = None
+    if with_softmax or words_file is not None:
+        words = _softmax_words(options, tf_save_dir, vocab_file)
     if with_softmax:
         model = LanguageModel(options, is_training=False, seed=None)
         network, table = model.network, with_softmax_datasets(model.weight_table())
@@ -111,9 +114,13 @@ def dump_weights(
     }
     counts = read_word_counts(ckpt_file) if with_softmax else None
     texts = {} if counts is None else {WORD_COUNTS: counts}
-    with outputs.temporaries() as (weights, options_path):
-        save_hdf5(weights, datasets, words, texts, training, dtype, softmax_dtype)
-        write_json(options_path, options.inference_dict())
+    with outputs.temporaries() as (weights, *others):
+        softmax_words = words if with_softmax else None
+        save_hdf5(weights, datasets, softmax_words, texts, training, dtype, softmax_dtype)
+        fill_json(others[0], options.inference_dict())
+        for path in others[1:]:
+            with open(path, "w", encoding="utf-8", newline="\n") as file:
+                file.writelines(f"{word}\n" for word in words or ())
 
 
 def _softmax_words(

@@ -6,16 +6,16 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bilm.core.errors import InputError, integer, plain, real, require, require_at_least
 from bilm.core.options import Options
 from bilm.files import checkpoints
 from bilm.files.download import without_secrets
-from bilm.files.locks import training_lock
 from bilm.files.reading import PathLike, require_path
 from bilm.files.run_log import RunLog
+from bilm.files.writing import locked
 from bilm.intervals import Interval, parse_duration
 from bilm.training import planning, saving
 from bilm.training.fine_tuning import load_pretrained, trained_amount
@@ -117,7 +117,7 @@ def train(
 
     replicas = find_replicas(n_gpus)
     is_chief = replicas.worker.is_chief
-    with training_lock(tf_save_dir) if is_chief else contextlib.nullcontext():
+    with _training_lock(tf_save_dir) if is_chief else contextlib.nullcontext():
         is_resumed = planning.check_folder(tf_save_dir, restart_ckpt_file)
         if heldout is not None or restart_ckpt_file is not None:
             checkpoints.require_own_best(tf_save_dir, is_resumed)
@@ -160,6 +160,18 @@ def train(
         if is_resumed:
             run.mark_saved(restart_ckpt_file or "")
         return run.train()
+
+
+@contextlib.contextmanager
+def _training_lock(folder: PathLike) -> Iterator[None]:
+    """Create a folder, and lock it against other training processes for the block."""
+    os.makedirs(folder, exist_ok=True)
+    with locked(
+        os.path.join(folder, ".train.lock"),
+        f"{os.fspath(folder)}: another process trains into this folder; wait until it ends or stop "
+        "it, or choose another folder.",
+    ):
+        yield
 
 
 def _plan(

@@ -43,7 +43,7 @@ from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.torch_file import read_tensors
 from bilm.files.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
-from bilm.files.writing import Outputs, write_json
+from bilm.files.writing import Outputs, fill_json
 from bilm.files.zip_files import extracted
 
 _CONFIG = "config.json"
@@ -109,9 +109,14 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
     if words:
         texts[DICTIONARY_WORDS] = as_bytes(words)
     values = {w.dataset: w.variable.numpy() for w in network.weight_table() if w.dataset}
-    with Outputs([weight_file, options_file], overwrite=True).temporaries() as (weights, settings):
+    outputs = Outputs(
+        [weight_file, options_file],
+        overwrite=True,
+        folders=[os.path.dirname(weight_file) or os.curdir],
+    )
+    with outputs.temporaries() as (weights, settings):
         save_hdf5(weights, values, texts=texts)
-        write_json(settings, options.inference_dict())
+        fill_json(settings, options.inference_dict())
 
 
 @contextlib.contextmanager

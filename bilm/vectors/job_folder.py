@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bilm.core.errors import InputError, differences
-from bilm.files.locks import locked
 from bilm.files.reading import PathLike
-from bilm.files.writing import Outputs, overwritten, write_json
+from bilm.files.writing import Outputs, locked, overwritten, write_json
 from bilm.vectors.saved_vectors import JOURNAL, VECTORS
 
 _LOCK, _RECORD = "lock", "job.json"
@@ -127,7 +126,7 @@ def _locked(folder: str) -> Iterator[None]:
         os.mkdir(folder)
     _read_record(folder)  # raises unless the folder is ours
     try:
-        with locked(Path(folder, _LOCK), "is writing there"):
+        with locked(Path(folder, _LOCK), f"{folder}: another process is writing there."):
             yield
     finally:
         with contextlib.suppress(OSError):

@@ -27,9 +27,8 @@ from bilm.core.errors import InputError, differences, integer, require
 from bilm.data.prefetch import windows
 from bilm.data.sentences import is_fasta, read_sentences
 from bilm.extras import import_extra
-from bilm.files.locks import locked
 from bilm.files.reading import PathLike, find_all_files, require_path
-from bilm.files.writing import flush_to_disk, named_in_errors
+from bilm.files.writing import flush_to_disk, locked, named_in_errors
 from bilm.progress import ShowStage, Stage, quiet
 from bilm.vectors.arrow import import_pyarrow, parquet_facts, parquet_writer
 
@@ -126,7 +125,7 @@ def _alone(out: str) -> Iterator[None]:
     is_new = not os.path.isdir(out)
     os.makedirs(out, exist_ok=True)
     try:
-        with locked(Path(out, _LOCK), "writes into this folder"):
+        with locked(Path(out, _LOCK), f"{out}: another process writes into this folder."):
             yield
     finally:
         if is_new:
