@@ -17,7 +17,8 @@ from bilm import (
     dump_token_embeddings,
 )
 from bilm.analysis import Occurrences, measure_change, sample_targets
-from bilm.files.identity import fingerprint, require_same_model
+from bilm.files.identity import require_same_model, without_old_digests
+from bilm.files.weights import open_weights
 from tests import oracle
 from tests.small_models import write_small_model
 
@@ -42,18 +43,34 @@ def models(tmp_path_factory):
     return models
 
 
-def test_a_fingerprint_is_of_values_and_facts():
-    one = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert fingerprint([one], ["bfloat16"]) == fingerprint([one.T.copy().T], ["bfloat16"])
-    others = [fingerprint([one], ["float32"]), fingerprint([-one], ["bfloat16"])]
-    assert len({fingerprint([one], ["bfloat16"]), *others}) == 3
-
-
 def test_things_of_one_model():
-    require_same_model("a.h5", "01234567", "b.h5", "01234567")
-    require_same_model("a.h5", None, "b.h5", "01234567")
-    with pytest.raises(InputError, match=r"a\.h5 and b\.h5 .* same model, .* 01234567 and 8"):
-        require_same_model("a.h5", "01234567", "b.h5", "89abcdef")
+    require_same_model("a.h5", "0123", "b.h5", "0123")
+    require_same_model("a.h5", None, "b.h5", "0123")
+    require_same_model("a.h5", "01234567", "b.h5", "0123")  # another format
+    with pytest.raises(InputError, match=r"a\.h5 and b\.h5 .* same model, .* 0123 and 89ab"):
+        require_same_model("a.h5", "0123", "b.h5", "89ab")
+    theirs = {"model": "01234567", "layer": 1, "text": "89abcdef"}
+    assert without_old_digests(theirs, {"model": "0123"}) == theirs | {"model": "0123"}
+
+
+@pytest.mark.parametrize("kind", ["as_published", "words"])
+def test_a_file_and_a_loaded_model_have_one_fingerprint(tmp_path, kind):
+    model = write_small_model(tmp_path / kind, kind, WORDS)
+    with open_weights(model.files[1]) as weights:
+        expected = weights.fingerprint
+    settings = {"vocab_file": model.vocab_file} if kind == "words" else {}
+    elmo = ELMo.from_pretrained(model.files, precision="bfloat16", **settings)
+    assert elmo.fingerprint() == expected is not None and len(expected) == 32
+
+
+def test_what_a_fingerprint_depends_on(models):
+    one, two = (ELMo.from_pretrained(model.files) for model in models)
+    cached = ELMo.from_pretrained(
+        models[0].files, embedding_weight_file=models[0].folder / "cache.hdf5"
+    )
+    warm = ELMo.from_pretrained(models[0].files, warm_up=["they saw it"])
+    assert one.fingerprint() == cached.fingerprint()
+    assert len({elmo.fingerprint() for elmo in (one, two, warm)}) == 3
 
 
 @pytest.mark.parametrize("load", [

@@ -11,7 +11,6 @@ import pytest
 from bilm.analysis import Occurrences, ProbeCell, ProbeSettings, StaticVectors, probe
 from bilm.analysis.probe_charts import check_picture, probe_chart, save_picture, sense_chart
 from bilm.analysis.probing import (
-    checksum,
     keys,
     mix_weights,
     read_cells,
@@ -192,14 +191,6 @@ def test_files_that_are_no_results(tmp_path, content, message):
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(InputError, match=rf"result\.json: .* damaged: {message}"):
         read_cells(path)
-
-
-def test_checksums(tmp_path):
-    for name, text in (("a", "one"), ("b", "one"), ("c", "two")):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    assert checksum(tmp_path / "a") == checksum(tmp_path / "b") != checksum(tmp_path / "c")
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        checksum(tmp_path / "d")
 
 
 def test_pictures(tmp_path, cells):

@@ -15,7 +15,6 @@ import os
 import random
 import unicodedata
 import zipfile
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -26,8 +25,8 @@ import numpy as np
 
 from bilm.core.errors import SENTENCES, WORDS, InputError, integer, require
 from bilm.data.sentences import parse_query, read_stream
-from bilm.files.identity import require_same_model
-from bilm.files.reading import PathLike, require_file
+from bilm.files.identity import require_same_model, without_old_digests
+from bilm.files.reading import PathLike, new_digest, require_file
 from bilm.files.writing import Outputs, atomic_write
 from bilm.inference.layers import layer_number
 from bilm.progress import ShowStage, Stage, quiet
@@ -368,7 +367,7 @@ class Occurrences(WordsInSentences):
 
     vectors: np.ndarray  # float32 (n, layers, dim)
     labels: Sequence[str] | None = None  # of each occurrence, such as its sense
-    # The source of the vectors, JSON-able: "model" (a fingerprint), "sample" (a checksum), and
+    # The source of the vectors, JSON-able: "model" (a fingerprint), "sample" (a digest), and
     # "layer" and "context" if they were given to `encoded`.
     about: dict[str, Any] = field(default_factory=dict)
     clusters: Sequence[str] | None = None  # names, or ""; None before `bilm senses`
@@ -408,13 +407,14 @@ class Occurrences(WordsInSentences):
                 positions are not tokens in ascending order.
         """
         _require_tokens(sample)
-        about: dict[str, Any] = {"model": elmo.fingerprint(), "sample": _checksum(sample)}
+        about: dict[str, Any] = {"model": elmo.fingerprint(), "sample": _digest(sample)}
         about |= {"layer": layer} if layer is not None else {}
         about |= {"context": True} if context else {}
+        about |= {"precision": elmo.precision} if elmo.precision != "float32" else {}
         Outputs([], updated=[file])  # checks that it can be written
         if file is not None and os.path.exists(file):
             earlier = cls.load(file)
-            if earlier.about != about:
+            if without_old_digests(earlier.about, about) != about:
                 raise InputError(
                     f"{file}: made with another model, other words, or another sample of the text; "
                     "name another file, or remove it."
@@ -610,9 +610,10 @@ def _sentence_vectors(
         yield vectors
 
 
-def _checksum(sample: Sample) -> str:
-    value = 0
+def _digest(sample: Sample) -> str:
+    digest = new_digest()
     for sentence in sample.sentences:
-        value = zlib.crc32(f"{' '.join(sentence)}\n".encode("utf-8", "surrogatepass"), value)
-    value = zlib.crc32(np.ascontiguousarray(sample.positions, "<i8").tobytes(), value)
-    return f"{zlib.crc32(json.dumps(sample.labels).encode(), value):08x}"
+        digest.update(f"{' '.join(sentence)}\n".encode("utf-8", "surrogatepass"))
+    digest.update(np.ascontiguousarray(sample.positions, "<i8").tobytes())
+    digest.update(json.dumps(sample.labels).encode())
+    return digest.hexdigest()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ import numpy as np
 
 from bilm.analysis.occurrences import Occurrences, indices_by_name, require_one_kind
 from bilm.core.errors import InputError
-from bilm.files.reading import PathLike, read_json_object, require_file
+from bilm.files.reading import PathLike, read_json_object
 from bilm.files.writing import write_json
 
 if TYPE_CHECKING:
@@ -230,11 +229,6 @@ def write_cells(path: PathLike, settings: dict[str, Any], cells: Iterable[ProbeC
     """Write a file of results, with JSON-able settings that the cells depend on."""
     values = [asdict(cell) for cell in cells]
     write_json(path, {"format": _FORMAT, "settings": settings, "cells": values})
-
-
-def checksum(path: PathLike) -> str:
-    """A checksum of a file's content, to detect changes."""
-    return f"{zlib.crc32(np.memmap(require_file(path, 'file'), mode='r').data):08x}"
 
 
 class Summary(NamedTuple):

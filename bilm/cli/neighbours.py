@@ -22,7 +22,6 @@ from dataclasses import asdict, replace
 from bilm import analysis
 from bilm.analysis.contexts import in_context, terminal_width
 from bilm.cli import flags, text_command, word_command
-from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 from bilm.terminal import count, note, show
 
@@ -51,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from bilm.analysis.occurrences import forms_of, parse_target
+    from bilm.files.identity import require_same_model
 
     targets = {query: parse_target(query)[2] for query in args.query}
     flags.model_source(args)
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
     model = text_command.load_model(args)
     elmo = model.elmo
     occurrences = word_command.with_vectors(args, uses, model)
-    if occurrences.about.get("model") != elmo.fingerprint():
-        raise InputError(f"{args.occurrences}: must have been made with the same model.")
+    theirs = occurrences.about.get("model")
+    require_same_model(args.occurrences or "the text", theirs, "the model", elmo.fingerprint())
     layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]
     for number, (query, word) in enumerate(targets.items()):
         n_occurrences = len(occurrences.of(word, match_case=args.match_case))

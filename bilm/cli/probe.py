@@ -186,7 +186,9 @@ def _encode(
 
 def _require_same(path: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """Require that results were made with the same settings."""
-    if other := differences(theirs, ours):
+    from bilm.files.identity import without_old_digests
+
+    if other := differences(without_old_digests(theirs, ours), ours):
         raise InputError(
             f"{path}: must have been made with the same settings; {'; '.join(other)}. Name another "
             "file, or overwrite it with --force."
@@ -195,12 +197,12 @@ def _require_same(path: str, theirs: dict[str, Any], ours: dict[str, Any]) -> No
 
 def _settings(args: argparse.Namespace, task: str) -> dict[str, Any]:
     """The settings that the results depend on, except the model."""
-    from bilm.analysis.probing import checksum
+    from bilm.files.reading import text_digest
 
     files = {name: getattr(args, name) for name in ("train", "test", "static")}
     return {
         "task": task,
-        **{name: path and checksum(path) for name, path in files.items()},
+        **{name: path and text_digest(path) for name, path in files.items()},
         **flags.keywords(args, "column", "max_tokens"),
     }
 

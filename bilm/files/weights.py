@@ -136,22 +136,20 @@ class WeightsFile:
     @functools.cached_property
     def fingerprint(self) -> str | None:
         """The fingerprint of the network: the attribute `model`, which a separate token cache or
-        softmax has; otherwise computed from the token encoder, the LSTMs and their words. None if
-        the file has neither the attribute nor a complete network."""
+        softmax has; otherwise computed from the token encoder and the LSTMs. None if the file has
+        neither the attribute nor a complete network."""
         with damage_named(self.path):
             if (model := self._file.attrs.get(MODEL)) is not None:
                 return str(model)
         groups = (*ENCODER_GROUPS, *LSTM_GROUPS, STATES)
-        names = [name for name in sorted(self.shapes) if name.startswith(groups)]
+        names = {standard_name(name): name for name in self.shapes if name.startswith(groups)}
         if not {"char_embed", "dictionary/char_embed"}.isdisjoint(names):
-            names = [name for name in names if name != "embedding"]  # a token cache
+            names.pop("embedding", None)  # a token cache
         elif "embedding" not in names:
             return None
         if not any(name.startswith(LSTM_GROUPS) for name in names):
             return None
-        tokens = [self.text(name).tolist() for name in (DICTIONARY_CHARACTERS, DICTIONARY_WORDS)]
-        words = self.words() if "embedding" in names else None
-        return fingerprint((self.numbers(name) for name in names), [names, tokens, words])
+        return fingerprint(names, lambda name: self.numbers(names[name]))
 
     def training(self) -> dict[str, Any] | None:
         """Facts about the training; None if the file has none.

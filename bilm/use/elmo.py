@@ -306,7 +306,7 @@ class ELMo:
         return result
 
     def fingerprint(self) -> str:
-        """The fingerprint of everything that determines the vectors; see `Model.fingerprint`."""
+        """The fingerprint of the model's weights and initial states; see `bilm.files.identity`."""
         return self.model.fingerprint()
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ from bilm.core.language_model import LanguageModel
 from bilm.core.network import BiLM, build_network
 from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
-from bilm.core.weight_names import Encoder, with_softmax_datasets
+from bilm.core.weight_names import Encoder, weight_table, with_softmax_datasets
 from bilm.data import Vocabulary, encode_words
 from bilm.data.encoding import BOS, EOS, UNK, DictionaryIds, from_bytes
 from bilm.data.sentences import Tokens, WarmUpText, read_warm_up
@@ -41,6 +41,7 @@ from bilm.files.weights import (
     WeightsFile,
     load_network,
     load_table,
+    named_states,
     open_if_given,
     open_weights,
     require_model_of,
@@ -227,11 +228,14 @@ class Model:
         return Predictor(self)
 
     def fingerprint(self) -> str:
-        """The fingerprint of everything that determines the vectors: options, weights, initial
-        states, precision, and the words of a table, cache or dictionary; see
-        `bilm.files.identity`."""
-        facts = [self.options.inference_dict(), self.precision, self.words.tokens]
-        return fingerprint((variable.numpy() for variable in _variables(self.network)), facts)
+        """The fingerprint of the weights and initial states; the same for the file and with a token
+        cache. See `bilm.files.identity`."""
+        encoder: Any = self.network.encoder
+        stacks = self.network.stacks
+        table = weight_table(getattr(encoder, "characters", encoder), stacks)
+        values = {str(weight.dataset): weight.variable for weight in table}
+        values |= named_states([stack.initial for stack in stacks])
+        return fingerprint(values, values.__getitem__)
 
     def layers_of_ids(self, characters: bool) -> BiLM:
         """The network with the encoder of character ids, or the one of word ids."""

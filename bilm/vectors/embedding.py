@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bilm.core.errors import InputError, differences, one_of, plain, require, shown
 from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
+from bilm.files.identity import without_old_digests
 from bilm.files.reading import PathLike, Text, new_digest, require_file, text_digest
 from bilm.files.writing import Outputs
 from bilm.progress import ShowStage, Stage, quiet
@@ -323,7 +324,8 @@ class EmbeddingJob:
         if stored is None:
             return
         ours = json.loads(self._facts(settings, n_all))
-        if listed := differences(stored | {"version": ours["version"]}, ours, "there", "now"):
+        stored = without_old_digests(stored, ours) | {"version": ours["version"]}
+        if listed := differences(stored, ours, "there", "now"):
             raise InputError(
                 f"{self.out} is the result of another job: {'; '.join(listed)}. Move it away, or "
                 "replace it with force."
