@@ -102,7 +102,16 @@ setup(
     # `python -m bilm` fails in the folder above a clone.
     package_dir={"": "."},
     # Models that are part of the package are folders of options, weights, licence and model card.
-    package_data={"bilm": ["py.typed", "models/*/*", "analysis/*.css", "analysis/*.html"]},
+    package_data={
+        "bilm": [
+            "py.typed",
+            "models/*.json",
+            "models/*/*",
+            "samples/*",
+            "analysis/*.css",
+            "analysis/*.html",
+        ],
+    },
     # The lower bounds are the versions that the tests were run with on Python 3.10; the newest that
     # they were run with are in CONTRIBUTING.md.
     python_requires=">=3.10",

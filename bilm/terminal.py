@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
+from bilm.core.errors import without_secrets
+
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 # Control characters except tab and line feed, Unicode line ends, marks that change the direction of
@@ -34,7 +36,8 @@ def printable(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """Text for a message: printable, and cut after 2,000 characters."""
+    """Text for a message: printable, without secrets, and cut after 2,000 characters."""
+    text = without_secrets(text)
     n_more = len(text) - _MAX_LENGTH
     more = f" ... ({n_more:,} characters more)" if n_more > 0 else ""
     return printable(text[:_MAX_LENGTH]) + more
@@ -110,7 +113,7 @@ def warnings_on_stderr(program: str) -> Iterator[None]:
     """Show the library's warnings, and the progress of its downloads, while a subcommand runs,
     without changing the logging of other libraries."""
     handler = _Messages(program)
-    logger, downloads = logging.getLogger("bilm"), logging.getLogger("bilm.files.download")
+    logger, downloads = logging.getLogger("bilm"), logging.getLogger("bilm.files.named_models")
     if any(isinstance(other, _Messages) for other in logger.handlers):
         yield  # a subcommand runs another one, which must not show each warning twice
         return

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from bilm import ELMo, InputError
-from bilm.files.file_choice import choose_files
-from bilm.files.model_files import ModelFiles, open_model
+from bilm.files.model_files import ModelFiles, choose_files, open_model
 from tests import oracle
 
 pytestmark = pytest.mark.eager
@@ -165,6 +164,13 @@ def test_errors_in_a_zip_file_name_the_zip_file(tmp_path):
     (tmp_path / "m" / "options.json").write_text("[]", encoding="utf-8")
     target = zipped(tmp_path / "m", tmp_path / "m.zip")
     assert f"{target}: options.json must be" in message_of(target)
+
+
+def test_options_that_are_nested_too_deeply(tmp_path):
+    write(tmp_path)
+    for text in ("[" * 100_000, '{"lstm": ' * 100_000):
+        (tmp_path / "options.json").write_text(text, encoding="utf-8")
+        assert "options.json: must be JSON in UTF-8" in message_of(tmp_path)
 
 
 def test_damaged_zip_file(tmp_path):

@@ -27,6 +27,7 @@ from bilm import (
     export_saved_model,
 )
 from bilm.cli import main
+from bilm.core.errors import without_secrets
 from bilm.files.model_files import open_model
 from bilm.files.named_models import (
     REPLACED,
@@ -180,8 +181,9 @@ def test_a_pin_on_a_model_of_the_package():
 def test_a_model_that_was_replaced(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(REPLACED, "wiki-old", "english")
-    with pytest.raises(FileNotFoundError, match="'wiki-old' was replaced by 'english'"):
-        ELMo.from_pretrained("wiki-old")
+    for name in ("wiki-old", "en"):
+        with pytest.raises(FileNotFoundError, match=f"'{name}' does not exist.* 'english'"):
+            ELMo.from_pretrained(name)
 
 
 def test_a_pair_by_its_name(server, model):
@@ -284,12 +286,42 @@ def test_a_password_in_an_address(server, model, tmp_path, capfd):
     assert server.passwords == [f"Basic {encoded}"]
     (file,) = kept()
     assert file.startswith(host.replace(":", "-")) and file.endswith("/a.zip")
-    messages = [*kept(), *capfd.readouterr()]
-    for wrong in ("b.zip?key=hidden", "b.zip#sha256=0", ""):
-        with pytest.raises((ConnectionError, InputError)) as caught:
-            ELMo.from_pretrained(f"http://user:secret@{host}/{wrong}")
-        messages.append(str(caught.value))
-    assert not [text for text in messages if "secret" in text or "hidden" in text]
+    texts = [*kept(), *capfd.readouterr()]
+    with pytest.raises((ConnectionError, InputError)) as caught:
+        ELMo.from_pretrained(f"http://user:secret@{host}/b.zip?key=hidden")
+    texts.append(str(caught.value))
+    assert not [text for text in texts if "secret" in text or "hidden" in text]
+
+
+@pytest.mark.parametrize(
+    "address, plain",
+    [
+        ("HTTP://user:secret@h/m.zip#sha256=hidden", "http://h/m.zip"),
+        ("http://user:secret@h:99999/m.zip?key=hidden", "http://h:99999/m.zip"),
+        ("http://user:secret/secret@h/m.zip", "http://h/m.zip"),
+        ("http://user:s#secret?secret@h/m.zip", "http://h/m.zip"),
+        ("https://user:secret@h/", "https://h/"),
+        ("http:/user:secret@h/m.zip", "http:/h/m.zip"),
+        ("ftp://user:secret@h/m.zip", "ftp://h/m.zip"),
+        ("hf://user:secret@owner/name", "hf://owner/name"),
+        ("http://[::1/x.zip?key=secret", "http://[::1/x.zip"),
+    ],
+)
+def test_addresses_with_mistakes(server, capsys, address, plain):
+    """Every command that gets one ends with an error that has no secrets."""
+    pair = ["--options_file", address, "--weight_file", address]
+    for argv in (["info", address], ["embed", address, "o.h5", "--model", address],
+                 ["score", *pair, address], ["train", "--vocab_file", address, "--save_dir", "s",
+                  "--train_prefix", address, "--init_from", address]):  # fmt: skip
+        assert main(argv) == 1
+        message = capsys.readouterr().err
+        assert plain in message and "Traceback" not in message
+        assert "secret" not in message and "hidden" not in message and "user" not in message
+
+
+def test_the_form_of_an_address_without_secrets():
+    assert without_secrets("a http://u:p@h/m.zip?key=k b") == "a http://h/m.zip b"
+    assert without_secrets("hf://owner/name@v1") == "hf://owner/name@v1"
 
 
 # Server behaviour
@@ -313,6 +345,20 @@ def test_a_redirect_away_from_the_web(server, tmp_path):
     assert kept() == []
 
 
+def test_part_of_a_file_is_not_kept(server, model, tmp_path):
+    content = zipped(model, tmp_path / "a.zip")
+    server.files, server.status = {"/a.zip": content[len(content) // 2 :]}, 206
+    with pytest.raises(ConnectionError, match="the server answers 206"):
+        local_source(f"{server.address}/a.zip")
+    damaged = bytearray(content)
+    damaged[len(content) // 2] ^= 255
+    for wrong in (content[len(content) // 2 :], bytes(damaged)):
+        server.files, server.status = {"/a.zip": wrong}, 200
+        with pytest.raises(ConnectionError, match=r"the server sent .*ZIP file"):
+            local_source(f"{server.address}/a.zip")
+    assert kept() == []
+
+
 def test_not_found(server):
     with pytest.raises(ConnectionError, match=f"{server.address}/a.zip .* the server answers 404"):
         ELMo.from_pretrained(f"{server.address}/a.zip")
@@ -331,7 +377,7 @@ def test_nobody_listens(server):
     "content, what",
     [
         (b"\n<!DOCTYPE html><title>Log in</title>", "a web page"),
-        (b"PK\x03\x04 cut off", "not a ZIP file, or truncated"),
+        (b"PK\x03\x04 cut off", "not a zip file"),
         (b"\x89HDF\r\n\x1a\n cut off", "damaged"),
         (b'{"lstm": ', "not JSON"),
     ],
@@ -456,7 +502,7 @@ def test_at_the_shell(server, model, tmp_path, monkeypatch, capsys):
     assert main(["info", "nlpl-209"]) == 0
     assert "209.zip" in capsys.readouterr().out
     # Afterwards, the library does not log to a program that uses it.
-    assert not logging.getLogger("bilm.files.download").isEnabledFor(logging.INFO)
+    assert not logging.getLogger("bilm.files.named_models").isEnabledFor(logging.INFO)
 
 
 def test_the_list_at_the_shell(server, model, capsys):
@@ -464,9 +510,12 @@ def test_the_list_at_the_shell(server, model, capsys):
     shutil.copytree(model.folder, folder)
     assert main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["name", "language,", "text", "MB", "tokens", "licence", "present"]
-    (medium,) = (line for line in lines if line.split()[0] == "medium")
-    assert medium.rstrip().endswith(str(folder)) and " 112 " in medium
+    assert lines[0].split() == ["name", "language,", "text", "MB", "tokens", "licence", "checksum",
+                                "present", "note"]  # fmt: skip
+    rows = {line.split()[0]: line for line in lines[1:]}
+    assert rows["medium"].rstrip().endswith(str(folder)) and " 112 " in rows["medium"]
+    assert rows["small"].endswith(" sha256=747ba97abce8...")
+    assert rows["seqvec"].endswith("reported to refuse downloads")
     assert main(["models", "--json"]) == 0
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert listed["medium"]["present"] == str(folder)

@@ -19,6 +19,7 @@ class WebServer:
         address: URL of the server, without a final slash.
         files: contents by path.
         redirects: target path by path, answered with 302.
+        status: the status of answers with a file.
         headers: further headers of answers.
         cut_after: send only this many bytes of the next answers.
         requests: path of each request so far.
@@ -28,6 +29,7 @@ class WebServer:
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
+    status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     cut_after: list[int] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
@@ -57,7 +59,7 @@ def serving() -> Iterator[WebServer]:
         do_HEAD = do_GET
 
         def send_file(self, content: bytes) -> None:
-            self.send_response(200)
+            self.send_response(state.status)
             self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
             self.send_header("Content-Length", str(len(content)))
             for name, value in state.headers.items():

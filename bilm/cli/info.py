@@ -16,7 +16,7 @@ import os
 from typing import Any
 
 from bilm.cli import flags
-from bilm.files.file_choice import holds_checkpoint
+from bilm.files.reading import holds_checkpoint
 from bilm.terminal import count, import_tensorflow, printable
 
 

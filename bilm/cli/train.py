@@ -30,10 +30,9 @@ import shlex
 from typing import Any
 
 from bilm.cli import flags, run_folder, training_run
-from bilm.core.errors import InputError, differences
+from bilm.core.errors import InputError, differences, without_secrets
 from bilm.core.options import Options, preset, preset_like
-from bilm.files.file_choice import holds_checkpoint
-from bilm.files.reading import find_files
+from bilm.files.reading import find_files, holds_checkpoint
 from bilm.intervals import parse_duration
 
 
@@ -136,6 +135,7 @@ def _find_same_run(
         options = dataclasses.replace(options, **values)
         theirs = saved.training_dict() | {name: getattr(state.settings, name) for name in settings}
         ours = options.training_dict() | settings
+        ours["init_from"] = args.init_from and without_secrets(args.init_from)
         if args.time is not None:
             theirs["seconds of --time"] = state.plan.seconds
             ours["seconds of --time"] = parse_duration(args.time)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 import reprlib
 from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Set
 from typing import Any, NamedTuple
 
 # TensorFlow's seeds are signed 64-bit integers.
 MOST_SEED = 2**63 - 1
+# An address, also with mistakes: scheme, slashes, and the rest.
+ADDRESS = re.compile(r"\b([A-Za-z][\w+.-]+:/+)([^\s'\"]*)")
 _VALUES = reprlib.Repr()
 _VALUES.maxstring = _VALUES.maxother = _VALUES.maxlong = 200
 
@@ -36,7 +39,21 @@ class WorkerLostError(TrainingError):
 
 def shown(value: object) -> str:
     """A value for messages; long, deep and large values are shortened."""
-    return _VALUES.repr(value)
+    return without_secrets(_VALUES.repr(value))
+
+
+def without_secrets(text: str) -> str:
+    """A text whose addresses have no user, password, query and fragment; their schemes are in lower
+    case."""
+    return ADDRESS.sub(_plain_address, text)
+
+
+def _plain_address(match: re.Match[str]) -> str:
+    scheme, rest = match[1].lower(), match[2]
+    if scheme.startswith("hf:") and ":" not in rest:  # a revision follows @
+        return f"{scheme}{rest.partition('#')[0]}"
+    # A password may have any character, so that a part of it looks like a path.
+    return scheme + re.sub(r"[?#].*", "", rest.rpartition("@")[2])
 
 
 def plain(value: Any) -> Any:

@@ -269,7 +269,8 @@ class Options(_CheckedFields):
         with open(path, encoding="utf-8-sig") as file:
             try:
                 values = json.load(file)
-            except ValueError as error:  # UnicodeDecodeError is a ValueError
+            # UnicodeDecodeError is a ValueError; deep nesting is a RecursionError
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{os.fspath(path)}: must be JSON in UTF-8: {error}") from error
         return cls.from_dict(values, training, os.fspath(path))
 

@@ -28,16 +28,16 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError
 from bilm.core.weight_names import Weight
-from bilm.files.file_choice import STATE_FILE
-from bilm.files.file_choice import holds_checkpoint as holds_checkpoint
 from bilm.files.reading import (
     OPTIONS_FILE,
+    STATE_FILE,
     PathLike,
     add_input,
     read_json_object,
     require_file,
     require_path,
 )
+from bilm.files.reading import holds_checkpoint as holds_checkpoint
 from bilm.files.weights import require_shapes
 from bilm.files.writing import atomic_write, flush_to_disk
 

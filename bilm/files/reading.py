@@ -18,9 +18,10 @@ import re
 import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import IO, Any
 
-from bilm.core.errors import InputError, iterable, require, shown
+from bilm.core.errors import InputError, iterable, require, shown, without_secrets
 from bilm.files import conllu
 from bilm.progress import ShowStage, Stage
 
@@ -32,6 +33,8 @@ TextSource = PathLike | IO[bytes]
 
 # The files of a model folder; a training folder also holds the last two.
 WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "vocab.txt"
+STATE_FILE = "checkpoint"  # of a training folder: the names of its checkpoints
+HDF5 = (".hdf5", ".h5")
 TOKENIZER_FILE = "tokenizer.json"
 """The record of how a folder's texts were tokenised; a single text has TEXT.tokenizer.json."""
 SAVED_MODEL_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.index",
@@ -107,7 +110,7 @@ def require_file(path: PathLike, what: str) -> str:
     path = require_path(path, f"the {what}")
     if not os.path.isfile(path):
         problem = "is not a regular file" if os.path.exists(path) else "does not exist"
-        raise FileNotFoundError(f"The {what} {path!r} {problem}.")
+        raise FileNotFoundError(f"The {what} {without_secrets(path)!r} {problem}.")
     add_input(path)
     return path
 
@@ -169,6 +172,11 @@ def must_be_new(path: str) -> bool:
     is_new = os.path.realpath(path) in new
     new.discard(os.path.realpath(path))
     return is_new
+
+
+def holds_checkpoint(save_dir: PathLike) -> bool:
+    """Whether a folder holds or once held a checkpoint."""
+    return Path(save_dir, STATE_FILE).exists() or any(Path(save_dir).glob("model.ckpt-*.index"))
 
 
 def size_of(files: Iterable[PathLike]) -> int:
@@ -519,5 +527,5 @@ def parse_json(text: str | bytes, source: PathLike) -> Any:
     """Parse JSON."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: not JSON: {error}.") from error

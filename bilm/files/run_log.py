@@ -90,7 +90,7 @@ def _complete_lines(path: str) -> Iterator[dict[str, Any]]:
         for line in file:
             try:
                 facts = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(facts, dict) and {"step", "tokens"} <= facts.keys():
                 yield facts

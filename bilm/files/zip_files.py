@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import shutil
@@ -14,12 +15,28 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_file
-from bilm.files.writing import named_in_errors
 
 # Exceptions of zipfile for damaged or missing members, passwords and unknown compression methods.
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, LookupError, struct.error,
+    OSError,  # of a seek before the start of the file
 )  # fmt: skip
+
+
+@contextlib.contextmanager
+def opened_zip(path: PathLike) -> Iterator[zipfile.ZipFile]:
+    """Open a ZIP file; an InputError names it if it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except InputError:
+        raise
+    except _DAMAGED as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
+        raise InputError(
+            f"{path}: the ZIP file cannot be read: {error!r}. Delete it and get it again."
+        ) from error
 
 
 @contextlib.contextmanager
@@ -33,20 +50,11 @@ def extracted(
     """
     source = require_file(path, what)
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
-        try:
-            with zipfile.ZipFile(source) as archive:
-                for name in filter(None, choose(archive.namelist())):
-                    target = os.path.join(folder, posixpath.basename(name))
-                    with (
-                        named_in_errors(target),
-                        archive.open(name) as member,
-                        open(target, "wb") as copy,
-                    ):
-                        shutil.copyfileobj(member, copy, 2**20)
-        except InputError:
-            raise
-        except _DAMAGED as error:
-            raise InputError(f"{source}: the ZIP file cannot be read: {error!r}") from error
+        with opened_zip(source) as archive:
+            for name in filter(None, choose(archive.namelist())):
+                target = os.path.join(folder, posixpath.basename(name))
+                with archive.open(name) as member, open(target, "wb") as copy:
+                    shutil.copyfileobj(member, copy, 2**20)
         try:
             yield folder
         except (InputError, FileNotFoundError) as error:

@@ -9,10 +9,17 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bilm.core.errors import InputError, integer, plain, real, require, require_at_least
+from bilm.core.errors import (
+    InputError,
+    integer,
+    plain,
+    real,
+    require,
+    require_at_least,
+    without_secrets,
+)
 from bilm.core.options import Options
 from bilm.files import checkpoints
-from bilm.files.download import without_secrets
 from bilm.files.reading import PathLike, require_path
 from bilm.files.run_log import RunLog
 from bilm.files.writing import locked

@@ -393,12 +393,6 @@ class WordSource(NamedTuple):
     def words(self) -> list[str] | None:
         return None if self.vocabulary is None else self.vocabulary.words
 
-    @property
-    def tokens(self) -> list[list[str]]:
-        """All words and characters that determine the ids."""
-        dictionary_tokens = [] if self.dictionary is None else self.dictionary.tokens
-        return [self.words or [], *dictionary_tokens]
-
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """The encoder's ids of words, 0-based integers. A table or a cache alone: (len(words),).
         Characters: (len(words), max_characters_per_token); with a cache, its row comes first, -1

@@ -50,7 +50,7 @@ def parquet_facts(file: PathLike | IO[bytes]) -> dict[str, Any]:
     try:
         schema = import_pyarrow("pyarrow.parquet").read_schema(file)
         return dict(json.loads(schema.metadata[FACTS.encode()]))
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise InputError("a Parquet file must have bilm's facts about its vectors.") from error
 
 

@@ -343,7 +343,14 @@ def read_facts(path: PathLike, kind: str, is_empty: bool = False) -> dict[str, A
     try:
         facts = FORMATS[kind].facts(path)
         return None if facts is None and is_empty else dict(facts)
-    except (OSError, LookupError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except (
+        OSError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        zipfile.BadZipFile,
+    ) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # such as a missing permission
         raise InputError(
