@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.docstrings import write_docstrings
 from benchmarks.machine import describe_machine, describe_versions, now
 from benchmarks.results import Effort, format_results, summary
 from benchmarks.rows import ROWS, measure_named
@@ -109,14 +110,11 @@ def _work_folder(chosen: Path | None) -> Iterator[Path]:
 
 
 def _docstring_corpus(work: Path) -> Path:
-    """The demo's text, used if no corpus is given."""
+    """The text that is used if no corpus is given."""
     path = work / "docstrings.txt"
     if not path.exists():
-        from bilm.analysis.demo_text import gather_docstrings, write_sentences
-
         _note("no --corpus: gathering docstrings")
-        documents = gather_docstrings()
-        write_sentences(path, (sentence for document in documents for sentence in document))
+        write_docstrings(path)
     return path
 
 

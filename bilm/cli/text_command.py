@@ -6,12 +6,14 @@ import argparse
 import contextlib
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bilm.cli import flags
 from bilm.core.errors import InputError
+from bilm.files.named_models import sample_text
 from bilm.files.reading import read_lines, read_text
 from bilm.files.writing import atomic_write, text_file
 from bilm.progress import ProgressDisplay, counted
@@ -84,6 +86,17 @@ def check_layer(args: argparse.Namespace, name: str = "layer", *others: str) -> 
         with open_model(flags.model_source(args)) as files:
             n_layers = files.read_options().lstm.n_layers + 1
             layer_number(layer, n_layers, *others, name=f"--{name}")
+
+
+def use_sample(args: argparse.Namespace) -> None:
+    """Without a text, labels or existing occurrences, set --text to the model's sample of text, if
+    the model is part of the package."""
+    files = (args.text, getattr(args, "labels", None))
+    if files != (None, None) or (args.occurrences and os.path.exists(args.occurrences)):
+        return
+    if (path := sample_text(args.model)) is not None:
+        args.text = [path]
+        note(f"Without --text, the text is the package's sample of Wikipedia, {path}.")
 
 
 def load_model(

@@ -40,7 +40,8 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser.add_argument_group("occurrences"),
         {
-            "--text FILE ...": TEXT,
+            "--text FILE ...": f"{TEXT} (default for a model of the package: its sample of "
+            "Wikipedia)",
             **SAMPLE,
             "--occurrences FILE": "save the occurrences and their vectors to this file (.npz): "
             "later commands need no --text and, except for `neighbours`, no --model",
@@ -57,6 +58,7 @@ def add_layer(group: flags.Group, text: str, *names: str, default: int | str | N
 def check_files(args: argparse.Namespace) -> None:
     """Check the files of the occurrences and the model before TensorFlow is imported."""
     flags.require_inputs(args)
+    text_command.use_sample(args)
     if args.text is not None:
         find_all_files(args.text)
     elif args.occurrences is None and getattr(args, "labels", None) is None:
