@@ -9,6 +9,7 @@ Exit codes: 0 success; 1 an error in a file or argument that the user can fix, r
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import io
 import os
@@ -18,8 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bilm
+from bilm.cli import flags
 from bilm.cli.flags import HelpFormatter, Parser
-from bilm.core.errors import InputError, TrainingError
+from bilm.core.errors import InputError, TrainingError, shown
 from bilm.extras import import_extra
 from bilm.files.reading import protected_files
 from bilm.terminal import end_orderly, end_output, is_broken, note, warnings_on_stderr
@@ -29,6 +31,12 @@ SUBCOMMANDS = (
     "embed", "export", "score", "substitutes", "report", "compare", "neighbours", "senses",
     "change", "project", "probe", "static", "convert", "demo",
 )  # fmt: skip
+# What other programs call them.
+_OTHER_NAMES = {
+    "encode": "bilm embed", "help": "bilm --help", "version": "bilm --version",
+    "perplexity": "bilm score", "surprisal": "bilm score", "cluster": "bilm senses",
+    "evaluate": "bilm test", "eval": "bilm test",
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> int:
@@ -57,6 +65,8 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
     if subcommand is None:
         if not argv or argv[0] not in SUBCOMMANDS:
             parser = _main_parser()
+            if argv and not argv[0].startswith("-"):
+                parser.error(_unknown_subcommand(argv[0]))
             parser.parse_args(argv)  # shows the help, the version or an error
             parser.print_help(sys.stderr)
             return 2
@@ -66,6 +76,12 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
     program = program or parser.prog
     with warnings_on_stderr(program):
         return _run(args, program)
+
+
+def _unknown_subcommand(name: str) -> str:
+    close = difflib.get_close_matches(name.lower(), SUBCOMMANDS, n=1)
+    other = _OTHER_NAMES.get(name.lower(), f"bilm {close[0]}" if close else "bilm --help")
+    return f"unknown subcommand {shown(name)}; did you mean `{other}`?"
 
 
 def make_parser(subcommand: str, program: str | None = None) -> argparse.ArgumentParser:
@@ -106,6 +122,7 @@ def _main_parser(complete: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 def _run(args: argparse.Namespace, program: str) -> int:
     try:
+        flags.refuse_sentences(args)
         with protected_files():
             code = args.run(args)
         sys.stdout.flush()

@@ -13,6 +13,7 @@ import itertools
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -20,6 +21,7 @@ from typing import Any, NoReturn
 from bilm.core.errors import InputError, shown
 from bilm.core.options import PRESETS, RECIPES
 from bilm.files.reading import (
+    HDF5,
     OPTIONS_FILE,
     declare_outputs,
     find_files,
@@ -66,6 +68,8 @@ class Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(name, re.findall(r"--\w+", self.format_usage()), 1)
         if name.startswith("--") and near:
             text += f"; did you mean {near[0]}?"
+        elif is_model(unknown[0]) and "--model" in self.format_usage():
+            text += f"; did you mean --model {unknown[0]}?"
         elif os.path.exists(unknown[0]):
             text += "; quote a pattern ('text/*.txt'), so that the shell does not expand it."
         self.error(text)
@@ -73,6 +77,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, text: str) -> NoReturn:
         """Print the error in one line and the help command in another; exit with 2."""
         self.exit(2, f"{self.prog}: error: {message(text)}\nSee `{self.prog} --help`.\n")
+
+
+def is_model(text: str) -> bool:
+    """Whether a text that is no flag's value may be meant as a model."""
+    from bilm.files.named_models import is_remote
+
+    return is_remote(text) or os.path.isfile(os.path.join(text, OPTIONS_FILE))
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -230,6 +241,17 @@ def texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str):
                 yield flag, text
+
+
+def refuse_sentences(args: argparse.Namespace) -> None:
+    """Reject a sentence in place of a file of text."""
+    values = {"input": [getattr(args, "input", None)], "text": getattr(args, "text", None)}
+    for name in values["input"] + (values["text"] if isinstance(values["text"], list) else []):
+        if name and " " in name and not (os.path.exists(name) or glob.glob(name)):
+            raise InputError(
+                f"{name!r} must be a file. Commands that read standard input take a sentence so: "
+                f"echo {shlex.quote(name)} | bilm score - --model english"
+            )
 
 
 def require_inputs(args: argparse.Namespace) -> None:
@@ -448,18 +470,27 @@ def add_model(parser: Group, description: str) -> None:
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    """MODEL, or --options_file and --weight_file."""
+    """MODEL or --model, or --options_file and --weight_file."""
     description = f"folder or ZIP file; or a name or an address: {_NAMES}"
-    add(parser, {"model MODEL": description}, nargs="?")
-    add(parser.add_argument_group("instead of MODEL"), _PAIR)
+    add(parser, {"named MODEL": description}, nargs="?")
+    add(
+        parser.add_argument_group("instead of MODEL"),
+        {"--model MODEL": "another way to name it"} | _PAIR,
+    )
 
 
 def model_source(args: argparse.Namespace) -> str | tuple[str, str]:
     """The model that the flags name: a path, a name, an address, or a pair (options, weights).
     Naming neither, both, or half a pair is a usage error."""
+    named = vars(args).pop("named", None)
+    if named is not None and args.model is not None:
+        usage_error(args, f"name one model, got {named} and --model {args.model}")
+    args.model = named if args.model is None else args.model
     pair = (args.options_file, args.weight_file)
     if args.model is not None and pair == (None, None):
         return str(args.model)
     if args.model is None and None not in pair:
         return pair
-    usage_error(args, "name a model, or both --options_file and --weight_file")
+    near = next((text for _, text in texts(args) if is_model(text)), None)
+    hint = f"; did you mean --model {near}?" if near and args.model is None else ""
+    usage_error(args, f"name a model, or both --options_file and --weight_file{hint}")
