@@ -25,6 +25,24 @@ def test_help_names_every_subcommand(capsys):
         assert f" {name} {summary} " in " ".join(printed.split())
 
 
+@pytest.mark.parametrize(
+    "words, name", [("neighbors play", "neighbours"), ("encode a.txt", "embed"), ("help", "--help")]
+)
+def test_other_names_of_subcommands(words, name, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words.split())
+    assert f"did you mean `bilm {name}`?" in capsys.readouterr().err
+
+
+def test_a_model_is_named_in_two_ways(capsys):
+    assert main(["info", "english"]) == main(["info", "--model", "english"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
+    with pytest.raises(SystemExit, match="2"):
+        main(["info", "english", "--model", "chinese"])
+    assert "name one model, got english and --model chinese" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_help_fits_a_terminal_and_its_examples_can_be_pasted(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

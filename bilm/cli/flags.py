@@ -245,8 +245,8 @@ def texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 def refuse_sentences(args: argparse.Namespace) -> None:
     """Reject a sentence in place of a file of text."""
-    values = {"input": [getattr(args, "input", None)], "text": getattr(args, "text", None)}
-    for name in values["input"] + (values["text"] if isinstance(values["text"], list) else []):
+    text = getattr(args, "text", None)
+    for name in [getattr(args, "input", None), *(text if isinstance(text, list) else [])]:
         if name and " " in name and not (os.path.exists(name) or glob.glob(name)):
             raise InputError(
                 f"{name!r} must be a file. Commands that read standard input take a sentence so: "

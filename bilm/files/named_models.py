@@ -186,18 +186,17 @@ def _named(source: str, with_softmax: bool) -> str:
 def _from_web(source: str) -> str:
     """The file of an address."""
     address, checksum = _split(source)
-    rule = (
-        f"{shown(address)}: the address must be https://HOST[:PORT]/PATH/FILE, or hf://OWNER/NAME"
-    )
+    rule = f"{shown(address)}: the address must"
     try:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise ValueError
     except ValueError:
-        raise InputError(f"{rule}.") from None
+        form = "have the form https://HOST[:PORT]/PATH/FILE or hf://OWNER/NAME"
+        raise InputError(f"{rule} {form}.") from None
     name = unquote(parts.path).rpartition("/")[2]
     if not name.strip(".") or re.search(r"[\\/:\0]", name):
-        raise InputError(f"{rule}; it must end in the name of a file.")
+        raise InputError(f"{rule} end in the name of a file.")
     # Neither user nor password becomes the name of a folder; a query may name the file.
     host = parts.netloc.rpartition("@")[2]
     key = f"{parts.scheme}://{host}{parts.path}{'?' * bool(parts.query)}{parts.query}"
