@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 from bilm.core.errors import InputError, shown
 from bilm.core.options import PRESETS, RECIPES
 from bilm.files.reading import (
-    HDF5,
     OPTIONS_FILE,
     declare_outputs,
     find_files,
