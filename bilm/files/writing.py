@@ -147,7 +147,7 @@ class Outputs:
     def _rename(self, name: str, path: str) -> None:
         """Rename the complete file or folder `name` to `path`."""
         if not os.path.isdir(name):
-            _rename_file(name, path, self._overwrite and not must_be_new(path))
+            _rename_file(name, path, not must_be_new(path) and self._overwrite)
         elif _is_taken(path):
             _require_only(path, self._replaces)  # again: files may have been added during the work
             os.rename(path, _old_name(path))
