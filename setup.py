@@ -96,7 +96,7 @@ setup(
     ],
     # The code is Apache-2.0, the weights of the two models CC-BY-SA-3.0: see NOTICE.
     license_expression="Apache-2.0 AND CC-BY-SA-3.0",
-    license_files=["LICENSE", "NOTICE", "bilm/models/*/LICENSE"],
+    license_files=["LICENSE", "NOTICE", "bilm/models/*/LICENSE", "bilm/samples/LICENSE"],
     packages=find_packages(include=["bilm", "bilm.*"]),
     # Makes an editable install a path, which has precedence over a folder named bilm: without it,
     # `python -m bilm` fails in the folder above a clone.

@@ -33,6 +33,8 @@ _PICTURE = re.compile(r"\]\(([\w-]+)(\.png|\.svg)\)")
 # A formula in LaTeX, alone between lines of two dollar signs.
 _FORMULA = re.compile(r"^\$\$\n(.+?)\n\$\$$", re.DOTALL | re.MULTILINE)
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
+# Tutorials that open as notebooks in a clone: `python docs/site_pages.py` writes them.
+NOTEBOOKS = [Path("usage_examples", f"{name}.ipynb") for name in ("tutorial_paper", "tutorial_zh")]
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -103,6 +105,15 @@ def notebook(page: Path) -> dict[str, Any]:
     return {"cells": filled, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 4}
 
 
+def write_notebooks() -> None:
+    """Write the notebooks that are part of the repository."""
+    for path in NOTEBOOKS:
+        content = json.dumps(
+            notebook(Path("docs", f"{path.stem}.md")), ensure_ascii=False, indent=1
+        )
+        path.write_text(content + "\n", "utf-8")
+
+
 def _base64(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
@@ -124,3 +135,7 @@ def _command_line() -> str:
         help_text = make_parser(name, f"bilm {name}").format_help()
         page += f"\n## bilm {name}\n\n```text\n{help_text}```\n"
     return page
+
+
+if __name__ == "__main__":
+    write_notebooks()

@@ -338,6 +338,16 @@ def test_tutorials_become_notebooks_with_blocks_that_are_run_and_pictures():
             assert base64.b64decode(encoded) == (page.parent / name).read_bytes()
 
 
+def test_notebooks_in_the_repository_are_those_of_the_pages():
+    pytest.importorskip("mkdocs")
+    site = runpy.run_path(str(ROOT / "docs" / "site_pages.py"))
+    for path in site["NOTEBOOKS"]:
+        written = json.loads((ROOT / path).read_text("utf-8"))
+        assert written == site["notebook"](ROOT / "docs" / f"{path.stem}.md"), (
+            "run `python docs/site_pages.py`"
+        )
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_resolve(page: Path):
     for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(page)):

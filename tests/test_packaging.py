@@ -152,7 +152,7 @@ def test_data_and_pictures_have_a_licence():
     """Every file that is not source has a row in NOTICE, and every row has files."""
     folders = ("benchmarks", "bilm", "bin", "docs", "tests", "usage_examples")
     paths = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
-    source = {".py", ".pyc", ".md", ".c", ".css", ".js", ".html", ".typed"}
+    source = {".py", ".pyc", ".md", ".c", ".css", ".js", ".html", ".ipynb", ".typed"}
     paths = (path for path in paths if path.suffix not in source and path.name != "published.json")
     data = [path.relative_to(ROOT).as_posix() for path in paths]
     assert len(data) > 50
@@ -162,19 +162,28 @@ def test_data_and_pictures_have_a_licence():
         assert any(name.startswith(folder) for name in data), folder
 
 
-def test_models_carry_their_licence():
+def test_models_and_samples_carry_their_licence():
+    others = {name: licence for name, licence in licences().items() if licence != "Apache-2.0"}
     models = {path.parent for path in (ROOT / "bilm" / "models").glob("*/options.json")}
-    assert {path.relative_to(ROOT).as_posix() + "/" for path in models} == {
-        folder for folder in licences() if folder.startswith("bilm/models/")
-    }
-    for folder in models:
-        licence = licences()[f"bilm/models/{folder.name}/"]
-        text = (folder / "LICENSE").read_text("utf-8")
+    assert {path.relative_to(ROOT).as_posix() + "/" for path in models} <= others.keys()
+    for name, licence in others.items():
+        text = (ROOT / name / "LICENSE").read_text("utf-8")
         assert text.startswith(f"SPDX-License-Identifier: {licence}\n")
         kind, version = re.fullmatch(r"CC-(BY|BY-SA)-(\d\.0)", licence).groups()
         assert f"https://creativecommons.org/licenses/{kind.lower()}/{version}/" in text
-        assert f"CC {kind} {version}" in (folder / "README.md").read_text("utf-8")
-    assert run_setup()[0]["license_expression"].split(" AND ") == sorted({*licences().values()})
+        card = ROOT / name / "README.md"
+        assert not card.exists() or f"CC {kind} {version}" in card.read_text("utf-8")
+    keywords, _ = run_setup()
+    assert keywords["license_expression"].split(" AND ") == sorted({*licences().values()})
+    collected = {path for pattern in keywords["license_files"] for path in ROOT.glob(pattern)}
+    assert collected >= {ROOT / name / "LICENSE" for name in others}
+
+
+def test_every_file_of_the_package_is_installed():
+    package = ROOT / "bilm"
+    patterns = ["**/*.py", "**/*.pyc", *run_setup()[0]["package_data"]["bilm"]]
+    installed = {path for pattern in patterns for path in package.glob(pattern)}
+    assert {path for path in package.rglob("*") if path.is_file()} <= installed
 
 
 def test_extras_are_named_after_the_package_that_they_install():
