@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from bilm.analysis import Sample, limited, read_labelled
+from bilm.analysis import read_labelled
 from bilm.analysis.labelled import CONLLU, TAGGED, USES, labelled_form
 from bilm.core.errors import InputError
 
@@ -114,20 +113,3 @@ def test_sentences_that_no_empty_line_separates(write):
     path = write(row(1, "a"), row(2, "b"), "# sent_id = 2", row(1, "c"))
     with pytest.raises(InputError, match=r"labels\.txt, line 4: the id 1 must not follow 2"):
         read_labelled(path)
-
-
-def test_of_a_large_file_whole_sentences_are_drawn():
-    """Sentence k has k + 1 tokens, all of them labelled."""
-    sentences = [tuple(f"w{k}" for _ in range(k + 1)) for k in range(10)]
-    places = [(k, place) for k in range(10) for place in range(k + 1)]
-    sample = Sample(sentences, np.array(places), [f"{k}.{place}" for k, place in places])
-    assert limited(sample, 55) is sample
-    few = limited(sample, 20, seed=1)
-    assert 10 <= len(few) <= 20
-    assert len(few) == sum(map(len, few.sentences))
-    for (number, place), label in zip(few.positions, few.labels, strict=True):
-        assert label == f"{few.sentences[number][place][1:]}.{place}"
-    assert (np.diff(few.positions[:, 0]) >= 0).all()
-    assert limited(sample, 20, seed=1).sentences == few.sentences
-    assert any(limited(sample, 20, seed=seed).sentences != few.sentences for seed in range(5))
-    assert len(limited(sample, 1).sentences) == 1

@@ -1,4 +1,4 @@
-"""Senses by the nearest use, tested on vectors whose neighbours are known."""
+"""Senses by the nearest occurrences, tested on vectors whose neighbours are known."""
 
 from __future__ import annotations
 
@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 
 from bilm import ELMo
-from bilm.analysis import (
-    Occurrences,
-    SenseSettings,
-    StaticVectors,
-    first_sense,
-    nearest_sense,
-    sample_uses,
-    sense_table,
-    with_static,
-)
+from bilm.analysis import Occurrences, StaticVectors, sample_uses, sense_table
 from bilm.core.errors import InputError
 from tests.small_models import write_small_model
 
@@ -28,14 +19,21 @@ def uses(*rows):
     """One-layer occurrences from (sentence that starts with the word, vector, label) rows."""
     sentences = [tuple(sentence.split()) for sentence, _, _ in rows]
     vectors = np.array([vector for _, vector, _ in rows], np.float32)[:, np.newaxis]
-    labels = [label for _, _, label in rows]
     positions = np.array([(k, 0) for k in range(len(rows))])
-    return Occurrences(sentences, positions, vectors, None if None in labels else labels)
+    return Occurrences(sentences, positions, vectors, [label for _, _, label in rows])
 
 
 def centred(*rows):
     """`uses`, and one of another word that moves their mean to zero."""
     return uses(*rows, ("other", tuple(-np.sum([v for _, v, _ in rows], axis=0)), "other"))
+
+
+def by_name(*arguments, **settings):
+    return {row.representation: row for row in sense_table(*arguments, **settings)}
+
+
+def senses(train, test, method="use", **settings):
+    return by_name(train, test, method, **settings)["layer 0"].senses
 
 
 TRAIN = uses(
@@ -46,23 +44,19 @@ TRAIN = uses(
 )
 
 
-def of_words(**vectors):
-    """Static vectors of a few words."""
-    return StaticVectors(list(vectors), np.array(list(vectors.values()), np.float32))
-
-
 def test_the_nearest_use_of_the_same_word():
     test = uses(
         ("bank", EAST, "river"), ("BANK", (0.2, 0.9), "money"), ("play", NORTH, "game"),
-        ("bank", NORTH, "river"),
+        ("bank", NORTH, "river"), ("oak", NORTH, "tree"),
     )  # fmt: skip
-    found = nearest_sense(TRAIN, test, 0)
-    # "play" has only one sense in training, wherever its vector is.
-    assert found.senses == ["river", "money", "game", "money"]
-    assert found.right.tolist() == [True, True, True, False]
-    assert found.accuracy == 0.75 and found.ambiguous_accuracy == pytest.approx(2 / 3)
-    assert found.seen.all() and found.ambiguous.tolist() == [True, True, False, True]
-    assert nearest_sense(TRAIN, test).senses == ["river", "money", "game", "money"]
+    first, row = sense_table(TRAIN, test)
+    # "play" has only one sense in training, wherever its vector is; "oak" is not in training.
+    assert row.senses == ["river", "money", "game", "money", None]
+    assert row.right == [True, True, True, False, False]
+    assert row.accuracy == 0.6 and row.several_accuracy == pytest.approx(2 / 3)
+    # Of the four senses, river is right in one of two occurrences.
+    assert row.macro_accuracy == pytest.approx((0.5 + 1 + 1 + 0) / 4)
+    assert first.senses == ["money", "money", "game", "money", None] and first.kappa is None
 
 
 def test_the_nearest_mean_is_not_the_nearest_use():
@@ -70,68 +64,42 @@ def test_the_nearest_mean_is_not_the_nearest_use():
         ("bank", (1.0, 0.05), "river"), ("bank", (-1.0, 0.5), "river"), ("bank", NORTH, "money"),
         ("bank", (1.0, 1.0), "money"),
     )  # fmt: skip
-    test = uses(("bank", EAST, None), ("bank", (0.6, 0.8), None))
-    assert nearest_sense(train, test, 0).senses == ["river", "money"]
-    by_mean = nearest_sense(train, test, 0, SenseSettings("mean")).senses
+    test = uses(("bank", EAST, "?"), ("bank", (0.6, 0.8), "?"))
+    assert senses(train, test) == ["river", "money"]
     # The mean of the river uses points north, the mean of the money uses north-east.
-    assert by_mean == ["money", "money"]
+    assert senses(train, test, "mean") == ["money", "money"]
 
 
 def test_the_mean_of_all_training_uses_is_subtracted():
     """As seen from the mean, (8.7, 6.7), "b" is nearer; as seen from the origin, "a"."""
     train = uses(("bank", (10, 11), "a"), ("bank", (16, 9), "b"), ("oak", (0, 0), "c"))
-    assert nearest_sense(train, uses(("bank", (11, 9), None)), 0).senses == ["b"]
+    assert senses(train, uses(("bank", (11, 9), "?"))) == ["b"]
 
 
-def test_of_equals_the_more_frequent_sense_is_taken():
+@pytest.mark.parametrize("method", ["use", "mean", "prior"])
+def test_of_equals_the_more_frequent_sense_is_taken(method):
     train = centred(("bank", EAST, "river"), ("bank", EAST, "money"), ("bank", EAST, "money"))
-    test = uses(("bank", EAST, None), ("bank", WEST, None))
-    for method in ("use", "mean", "prior"):
-        found = nearest_sense(train, test, 0, SenseSettings(method))
-        assert found.senses == ["money"] * 2
-    even = uses(("bank", EAST, "river"), ("bank", EAST, "money"))
-    assert first_sense(even, test).senses == ["river", "river"]
-
-
-def test_words_without_training_uses():
-    test = uses(("banks", (0.2, 0.9), "money"), ("bank", EAST, "river"))
-    # By layer 0, "banks" is most similar to "bank".
-    assert nearest_sense(TRAIN, test, 0).senses == ["money", "river"]
-    nothing = nearest_sense(TRAIN, test, 0, SenseSettings(unseen=None))
-    assert nothing.senses == [None, "river"] and nothing.accuracy == 0.5
-    assert nothing.seen.tolist() == [False, True] == nothing.ambiguous.tolist()
-    played = uses(("played", (-0.9, 0.1), "game"))
-    assert first_sense(TRAIN, played).senses == ["game"]
-    assert first_sense(TRAIN, played, unseen=None).senses == [None]
-    assert first_sense(TRAIN, played).ambiguous_accuracy is None
+    test = uses(("bank", EAST, "?"), ("bank", WEST, "?"))
+    assert senses(train, test, method) == ["money"] * 2
 
 
 def test_words_may_be_lemmas():
     test = uses(("banks", EAST, "river"))
-    words = (["bank", "bank", "bank", "play"], ["bank"])
-    found = nearest_sense(TRAIN, test, 0, words=words)
-    assert found.senses == ["river"] and found.seen.all()
-    assert first_sense(TRAIN, test, words=words).senses == ["money"]
+    assert senses(TRAIN, test) == [None]
+    assert senses(TRAIN, test, words=(["bank", "bank", "bank", "play"], ["bank"])) == ["river"]
 
 
 def test_a_static_vector_cannot_tell_uses_apart_and_its_context_can():
-    static = of_words(bank=(3, 3), Thames=EAST, river=(0.9, 0.1), England=NORTH, pound=(0.1, 0.9))
+    words = {"bank": (3, 3), "Thames": EAST, "river": (0.9, 0.1), "England": NORTH, "pound": NORTH}
+    static = StaticVectors(list(words), np.array(list(words.values()), np.float32))
     test = uses(("bank river", WEST, "river"), ("bank pound", WEST, "money"), ("bank", EAST, "x"))
-    rows = sense_table(TRAIN, test, static=static)
-    assert [row.representation for row in rows] == [
-        "first sense", "static", "static context", "layer 0", "layers, static context",
-    ]  # fmt: skip
-    accuracies = {row.representation: row.accuracy for row in rows}
-    assert accuracies["static"] == accuracies["first sense"] == pytest.approx(1 / 3)
-    assert accuracies["static context"] == pytest.approx(2 / 3)
-    contexts = with_static(test, static, None).vectors[:, 0]
-    assert contexts == pytest.approx(np.array([(0.9, 0.1), (0.1, 0.9), (0, 0)]))
-    near = with_static(uses(("bank of river pound", EAST, "x")), static, 2).vectors[0, 0]
-    assert near == pytest.approx((0.9, 0.1))
-    assert with_static(test, static).vectors[:, 0] == pytest.approx(np.full((3, 2), 3))
+    rows = by_name(TRAIN, test, static=static)
+    assert list(rows) == ["first sense", "static", "static context", "layer 0"]
+    assert rows["static"].accuracy == rows["first sense"].accuracy == pytest.approx(1 / 3)
+    assert rows["static context"].senses[:2] == ["river", "money"]
 
 
-def senses(n, informative, seed=0):
+def two_words(n, informative, seed=0):
     """Uses of two words, a and b, each with a frequent and a rare sense (2 : 1), in random order.
 
     If `informative`, the vectors of each sense are close to its own direction.
@@ -145,36 +113,27 @@ def senses(n, informative, seed=0):
     return uses(*rows)
 
 
-def test_kappa_is_chosen_on_the_training_uses():
-    test = senses(300, True, 1)
-    found = nearest_sense(senses(300, True), test, 0, SenseSettings("prior"))
-    first = first_sense(senses(300, True), test)
-    assert found.kappa >= 1 and found.accuracy > 0.9 > first.accuracy + 0.1
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_kappa_is_chosen_on_the_training_uses(is_sorted):
+    """The order of the training occurrences does not matter."""
+    train = two_words(300, True)
+    if is_sorted:
+        train = train.select(np.argsort(train.labels, kind="stable"))
+        train.positions[:, 0] = np.arange(300)
+        train = replace(train, sentences=[(f"{label[0]}", "x") for label in train.labels])
+    rows = by_name(train, two_words(300, True, 1), "prior")
+    assert rows["layer 0"].kappa > 0
+    assert rows["layer 0"].accuracy > 0.9 > rows["first sense"].accuracy + 0.1
     # With uninformative vectors only the prior counts.
-    noise = nearest_sense(senses(300, False), senses(300, False, 1), 0, SenseSettings("prior"))
-    assert noise.kappa < 1
-    assert noise.accuracy == pytest.approx(
-        first_sense(senses(300, False), senses(300, False, 1)).accuracy, abs=0.02
-    )
+    rows = by_name(two_words(300, False), two_words(300, False, 1), "prior")
+    assert rows["layer 0"].kappa < 1
+    assert rows["layer 0"].accuracy == pytest.approx(rows["first sense"].accuracy, abs=0.02)
 
 
 def test_the_choice_does_not_see_the_test_uses():
-    train = senses(200, True)
-    chosen = {
-        nearest_sense(train, senses(50, bool(k), k), 0, SenseSettings("prior")).kappa
-        for k in range(4)
-    }
-    assert len(chosen) == 1
-
-
-def test_the_prior_and_the_cosine_add_up():
-    """log(3 + 1) + kappa cos(v, east) against log(1 + 1) + kappa cos(v, north)."""
-    train = centred(*[("w", EAST, "east")] * 3, ("w", NORTH, "north"))
-    test = uses(("w", (0.6, 0.8), None))
-    for kappa, sense in ((0, "east"), (3.4, "east"), (3.6, "north")):
-        settings = SenseSettings("prior", kappa=kappa)
-        found = nearest_sense(train, test, 0, settings)
-        assert found.senses == [sense] and found.kappa == kappa
+    train = two_words(200, True)
+    tests = [two_words(50, bool(k), k) for k in range(4)]
+    assert len({by_name(train, test, "prior")["layer 0"].kappa for test in tests}) == 1
 
 
 def test_layers_are_compared_together():
@@ -187,20 +146,9 @@ def test_layers_are_compared_together():
 
     train = two_layers(("w", EAST, EAST, "a"), ("w", NORTH, NORTH, "b"))
     test = two_layers(("w", EAST, (0.7, 0.71), "a"), ("w", (0.71, 0.7), NORTH, "b"))
-    rows = sense_table(train, test)
-    assert {row.representation: row.accuracy for row in rows} == {
+    assert {name: row.accuracy for name, row in by_name(train, test).items()} == {
         "first sense": 0.5, "layer 0": 0.5, "layer 1": 0.5, "layer 2": 0.5, "layers": 1.0,
     }  # fmt: skip
-
-
-def test_accuracy_by_sense_and_by_kind():
-    test = uses(*[("bank", NORTH, "money")] * 3, ("bank", NORTH, "river"), ("play", EAST, "game"))
-    found = nearest_sense(TRAIN, test, 0)
-    assert found.accuracy == 0.8 and found.macro_accuracy == pytest.approx(2 / 3)
-    row = found.row("layer 0", ["NOUN"] * 4 + ["VERB"])
-    assert row.by_kind == {"NOUN": 0.75, "VERB": 1.0} and row.kappa is None
-    rows = sense_table(TRAIN, test, kinds=["NOUN"] * 4 + ["VERB"])
-    assert rows[-1] == row
 
 
 def test_the_context_does_not_see_the_word(tmp_path):
@@ -226,11 +174,13 @@ def test_the_context_does_not_see_the_word(tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: nearest_sense(uses(("a", EAST, None)), TRAIN), "training occurrences"),
-        (lambda: nearest_sense(TRAIN, uses(("bank", (1, 0, 0), "x"))), "from one model"),
-        (lambda: nearest_sense(TRAIN, TRAIN, words=(["a"] * 4, ["a"])), "words must have"),
+        (lambda: sense_table(replace(TRAIN, labels=None), TRAIN), "must have labels"),
+        (lambda: sense_table(TRAIN, uses(("bank", (1, 0, 0), "x"))), "from one model"),
+        (lambda: sense_table(TRAIN, TRAIN, words=(["a"] * 4, ["a"])), "words must have"),
+        (lambda: sense_table(*[uses(("w", EAST, "a"), ("w", NORTH, "b"))] * 2, "prior"),
+         "must have two training occurrences"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments(call, message):
     with pytest.raises(InputError, match=message):
         call()

@@ -18,15 +18,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import numpy as np
 from common.experiment import MODEL_HELP
 from common.reading import as_tokens, find_file, read_json_lines
 
 from bilm import ELMo
-from bilm.analysis import Occurrences, Sample, SenseSettings, StaticVectors, sense_table
-from bilm.analysis.probe_charts import check_picture, save_picture, sense_chart
-from bilm.analysis.word_sense import METHODS, as_cells
+from bilm.analysis import Occurrences, Sample, StaticVectors, sense_table
+from bilm.analysis.word_sense import METHODS
 from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
@@ -49,14 +49,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             "mean)",
             "--pos POS ...": "use only these parts of speech, such as VERB",
             "--format text|json": "format of the results",
-            "--picture FILE": "picture of the table to write: .png or .svg",
         },
     )
     parser.set_defaults(method="mean", format="text")
     args = parser.parse_args(argv)
     try:
-        if args.picture is not None:
-            check_picture(args.picture)
         report(args, *(read(find_file(args.data, f"{part}.jsonl"), args.pos)
                        for part in ("train", "test")))  # fmt: skip
     except (InputError, FileNotFoundError) as error:
@@ -99,22 +96,19 @@ def report(
     if args.words is not None:
         tokens = {token for sample, _ in (train, test) for s in sample.sentences for token in s}
         static = StaticVectors.load(args.words, keep=tokens)
-    rows = sense_table(
-        uses,
-        asked,
-        SenseSettings(args.method, unseen=None),
-        static=static,
-        words=(train[1], test[1]),
-        kinds=[word.rpartition("/")[2] for word in test[1]],
-    )
-    if args.picture is not None:
-        save_picture(sense_chart(rows), args.picture)
+    rows = sense_table(uses, asked, args.method, static=static, words=(train[1], test[1]))
+    kinds = np.array([word.rpartition("/")[2] for word in test[1]])
+    names = sorted(set(kinds))
     if args.format == "json":
         settings = {key: value for key, value in vars(args).items() if key != "format"}
-        found = [row._asdict() for row in rows]
-        print(json.dumps({"task": "senses", "settings": settings, "rows": found}))
-    else:
-        print("\n".join([f"{len(asked):,} occurrences; accuracy, %", *table(as_cells(rows))]))
+        print(json.dumps({"task": "senses", "settings": settings, "rows": [*map(asdict, rows)]}))
+        return
+    cells = [["", "all", *names, "kappa"]]
+    for row in rows:
+        accuracies = [row.accuracy, *(np.array(row.right)[kinds == name].mean() for name in names)]
+        kappa = "-" if row.kappa is None else f"{row.kappa:g}"
+        cells.append([row.representation, *(f"{100 * x:.1f}" for x in accuracies), kappa])
+    print("\n".join([f"{len(asked):,} occurrences; accuracy, %", *table(cells)]))
 
 
 if __name__ == "__main__":

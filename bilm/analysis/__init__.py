@@ -29,15 +29,14 @@ _PUBLIC = {
     "substitute_words typical_occurrences with_clusters",
     "contexts": "Context LayerContexts nearest_contexts",
     "geometry": "LayerGeometry measure_layers",
-    "labelled": "limited read_labelled read_labelled_uses",
+    "labelled": "read_labelled read_labelled_uses",
     "model_report": "Report make_report",
     "occurrences": "Occurrences Sample parse_query sample_sentences sample_uses",
     "pictures": "draw picture_ending write_picture",
-    "probing": "ProbeCell ProbeSettings probe",
+    "probing": "ProbeRow Score probe",
     "projection": "Projection project",
     "static_vectors": "StaticVectors train_word2vec",
-    "word_sense": "SenseResult SenseRow SenseSettings first_sense nearest_sense sense_table "
-    "with_static",
+    "word_sense": "SenseRow sense_table",
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 __all__ = sorted(_HOME)

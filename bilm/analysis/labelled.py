@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -25,13 +25,9 @@ from bilm.files.reading import CONLLU, PathLike, read_lines
 
 # Label columns of CoNLL-U and their 0-based fields; any other name is a feature.
 COLUMNS = {"LEMMA": 2, "UPOS": 3, "XPOS": 4, "FEATS": 5, "DEPREL": 7}
-_MARKED = re.compile(r"\[\S+\]")
-_SHOWN = 80  # characters of a wrong line in a message
-
 TAGGED, USES = "token TAB label", "label TAB sentence with one [word]"
 
-# A token and its label, "" without a label; None at the end of a sentence.
-_Row = tuple[str, str] | None
+_SHOWN = 80  # characters of a wrong line in a message
 
 
 def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
@@ -40,7 +36,7 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
     Args:
         path: UTF-8 text (plain or compressed).
         column: label column of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature such as
-            Number. A token with `_` in the column, or without the feature, has no label.
+            Case. A token with `_` in the column, or without the feature, has no label.
 
     Returns:
         a sample of all labelled tokens, without sentences that have no label.
@@ -52,12 +48,21 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
     form = labelled_form(path)
     if form == USES:
         return read_labelled_uses(path)
-    name = column.upper() if form == TAGGED or column.upper() in COLUMNS else column
+    name = column.upper() if column.upper() in COLUMNS else column
     features: set[str] = set()
     rows = _conllu_rows(path, name, features) if form == CONLLU else _tagged_rows(path)
-    sample = _sample_of(rows)
-    if len(sample):
-        return sample
+    sentences: list[tuple[str, ...]] = []
+    positions: list[tuple[int, int]] = []
+    labels: list[str] = []
+    for is_sentence, group in itertools.groupby(rows, bool):
+        sentence = [row for row in group if row is not None]
+        if is_sentence and any(label for _, label in sentence):
+            labelled = [(k, label) for k, (_, label) in enumerate(sentence) if label]
+            positions += [(len(sentences), k) for k, _ in labelled]
+            labels += [label for _, label in labelled]
+            sentences.append(tuple(token for token, _ in sentence))
+    if labels:
+        return Sample(sentences, np.array(positions, np.int64), labels)
     if form == TAGGED or name in COLUMNS:
         raise InputError(f"{path}: must have a label in the column {name}.")
     raise InputError(
@@ -75,9 +80,7 @@ def labelled_form(path: PathLike) -> str:
         if len(fields) == conllu.N_FIELDS:
             return CONLLU
         if len(fields) == 2:
-            words = fields[1].split()
-            is_use = len(words) > 1 or (len(words) == 1 and _MARKED.fullmatch(words[0]))
-            return USES if is_use else TAGGED
+            return USES if re.search(r"\S\s+\S|^\s*\[\S+\]\s*$", fields[1]) else TAGGED
         rule = "ten fields of CoNLL-U, `token TAB label` or `label TAB sentence with one [word]`"
         raise _wrong_line(path, number, line, rule)
     raise InputError(f"{path}: must have a sentence with labels.")
@@ -114,22 +117,11 @@ def read_labelled_uses(path: PathLike) -> Sample:
     return Sample(sentences, np.array(positions, np.int64), labels)
 
 
-def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
-    """Up to `max_tokens` labelled tokens, in randomly drawn sentences; at least one sentence."""
-    if len(sample) <= max_tokens:
-        return sample
-    numbers = sample.positions[:, 0]
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(sample.sentences))
-    ends = np.cumsum(np.bincount(numbers, minlength=len(order))[order])
-    sentences = np.sort(order[: max(1, np.searchsorted(ends, max_tokens, "right"))])
-    part = sample.select(np.isin(numbers, sentences))
-    part.positions[:, 0] = np.searchsorted(sentences, part.positions[:, 0])
-    return Sample([sample.sentences[number] for number in sentences], part.positions, part.labels)
-
-
-def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_Row]:
-    """The tokens with their label in `column`; adds the names of all features to `features`."""
+def _conllu_rows(
+    path: PathLike, column: str, features: set[str]
+) -> Iterator[tuple[str, str] | None]:
+    """Each token with its label, or ""; None after a sentence. Adds the names of all features to
+    `features`."""
     for fields in conllu.read_tokens(read_lines(path), path):
         if fields is None:
             yield None
@@ -148,7 +140,7 @@ def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_R
         yield from ((part, "") for part in rest)
 
 
-def _tagged_rows(path: PathLike) -> Iterator[_Row]:
+def _tagged_rows(path: PathLike) -> Iterator[tuple[str, str] | None]:
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
         if not line.strip():
@@ -157,21 +149,6 @@ def _tagged_rows(path: PathLike) -> Iterator[_Row]:
             yield fields[0], fields[1].strip()
         else:
             raise _wrong_line(path, number, line, "a token without spaces, a tab and a label")
-
-
-def _sample_of(rows: Iterable[_Row]) -> Sample:
-    sentences: list[tuple[str, ...]] = []
-    positions: list[tuple[int, int]] = []
-    labels: list[str] = []
-    for row, sentence in itertools.groupby(rows, bool):
-        if not row:
-            continue
-        tokens, fields = zip(*filter(None, sentence), strict=True)
-        if any(fields):
-            positions += [(len(sentences), k) for k, label in enumerate(fields) if label]
-            labels += filter(None, fields)
-            sentences.append(tokens)
-    return Sample(sentences, np.array(positions, np.int64), labels)
 
 
 def _wrong_line(path: PathLike, number: int, line: str, rule: str) -> InputError:

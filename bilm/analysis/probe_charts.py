@@ -1,19 +1,14 @@
-"""Figures of probing and of word senses, by matplotlib.
-
-Accuracy by training size, and the weights of the mix: figures 1 and 2 of Peters et al. (2018).
-"""
+"""Figures by matplotlib, and the one of probing: figures 1 and 2 of Peters et al. (2018)."""
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bilm.analysis.probing import MAJORITY, ProbeCell, Summary, mix_weights, summarised
-from bilm.analysis.word_sense import SenseRow
+from bilm.analysis.probing import MAJORITY, ProbeRow
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
@@ -54,76 +49,43 @@ def save_picture(figure: Any, path: PathLike) -> None:
         figure.savefig(temporary, format=kind, dpi=200, metadata=date)
 
 
-def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
-    """Accuracy by training size, a line for each representation, and the weights of the mix.
+def probe_chart(rows: Sequence[ProbeRow], n_sentences: int) -> Any:
+    """A figure of the accuracy by training size with 95 % intervals, a line per representation,
+    and of the weights of the mix.
 
     Args:
-        cells: from `probe`.
+        rows: from `probe`.
         n_sentences: number of sentences of the complete training text.
-
-    Returns:
-        a figure; error bars are one standard deviation over the seeds.
     """
-    cells = list(cells)
-    weights = mix_weights(cells)
-    if not weights:
-        figure = new_figure(6, 4)
-        _draw_accuracy(figure.subplots(), cells, n_sentences)
-        return figure
     figure = new_figure(9, 4)
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
-    _draw_accuracy(left, cells, n_sentences)
-    width = 0.8 / len(weights)
-    for k, (size, layers) in enumerate(weights.items()):
-        means, deviations = zip(*layers, strict=True)
-        x = np.arange(len(layers))
-        label = f"{n_sentences if size is None else size:,} sentences"
-        right.bar(x + (k + 0.5) * width - 0.4, means, width, yerr=deviations, label=label)
+    sizes = list(dict.fromkeys(row.size or n_sentences for row in rows))
+    # The majority baseline is so low that the other curves would be indistinguishable.
+    for name in dict.fromkeys(row.representation for row in rows if row.representation != MAJORITY):
+        curve = [row for row in rows if row.representation == name]
+        x = [row.size or n_sentences for row in curve] if len(sizes) > 1 else [name]
+        values, lows, highs = 100 * np.transpose([row.accuracy for row in curve])
+        # A mean over seeds can lie outside its interval by rounding.
+        errors = np.maximum([values - lows, highs - values], 0)
+        left.errorbar(x, values, errors, marker="o", label=name)
+    left.set_ylabel("accuracy, %")
+    left.grid(alpha=0.3)
+    if len(sizes) > 1:
+        left.set_xscale("log")
+        left.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        left.minorticks_off()
+        left.set_xlabel("training sentences")
+        left.legend(fontsize="small")
+    else:
+        left.tick_params(axis="x", rotation=30)
+    mixes = [row for row in rows if row.weights is not None]
+    width = 0.8 / len(mixes)
+    for k, row in enumerate(mixes):
+        x = np.arange(len(row.weights or ()))
+        label = f"{row.size or n_sentences:,} sentences"
+        right.bar(x + (k + 0.5) * width - 0.4, row.weights, width, label=label)
         right.set_xticks(x, [f"layer {number}" for number in x])
     right.set_ylabel("weight in the mix")
     right.margins(y=0.3)  # space for the legend above the bars
     right.legend(fontsize="small")
-    return figure
-
-
-def _draw_accuracy(axes: Any, cells: Sequence[ProbeCell], n_sentences: int) -> None:
-    # The majority baseline is so low that the other curves would be indistinguishable.
-    cells = [cell for cell in cells if cell.representation != MAJORITY] or cells
-    accuracies = summarised(cells, lambda cell: cell.accuracy)
-    curves: defaultdict[str, dict[int, Summary]] = defaultdict(dict)
-    for (name, size), accuracy in accuracies.items():
-        curves[name][size or n_sentences] = accuracy
-    sizes = sorted({size for curve in curves.values() for size in curve})
-    for name, curve in curves.items():
-        means, deviations = 100 * np.transpose([*curve.values()])
-        x = list(curve) if len(sizes) > 1 else [name]
-        axes.errorbar(x, means, deviations, marker="o", label=name)
-    axes.set_ylabel("accuracy, %")
-    axes.grid(alpha=0.3)
-    if len(sizes) > 1:
-        axes.set_xscale("log")
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-        axes.minorticks_off()
-        axes.set_xlabel("training sentences")
-        axes.legend(fontsize="small")
-    else:
-        axes.tick_params(axis="x", rotation=30)
-
-
-def sense_chart(rows: Sequence[SenseRow]) -> Any:
-    """A figure with bars for each row's accuracy on all occurrences and on ambiguous words."""
-    figure = new_figure(8, 4)
-    axes = figure.subplots()
-    values = {
-        "all occurrences": [row.accuracy for row in rows],
-        "words with several senses": [
-            np.nan if row.ambiguous_accuracy is None else row.ambiguous_accuracy for row in rows
-        ],
-    }
-    x = np.arange(len(rows))
-    for k, (name, accuracies) in enumerate(values.items()):
-        axes.bar(x + 0.4 * k - 0.2, 100 * np.array(accuracies), 0.4, label=name)
-    axes.set_xticks(x, [row.representation for row in rows], rotation=30)
-    axes.set_ylabel("accuracy, %")
-    axes.legend(fontsize="small")
     return figure

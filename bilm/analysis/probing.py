@@ -1,49 +1,48 @@
-"""How well labels can be predicted from each layer: linear probes, baselines and a control task.
+"""How well labels can be predicted from each layer: linear probes and baselines.
 
-Peters et al. (2018), tables 5 and 6; with several sizes and the mix, figures 1 and 2. A probe can
-also memorise words. In the control task of Hewitt and Liang (2019) each word has a random label;
-selectivity, the accuracy minus the control task's accuracy, discounts memorised words.
+Peters et al. (2018), table 6; with several sizes and the mix, figures 1 and 2. A probe can also
+memorise words, so that the accuracy on words that it has not seen stands apart.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Occurrences, indices_by_name, require_one_kind
+from bilm.analysis.occurrences import Occurrences, comparison_form, require_one_kind
 from bilm.core.errors import InputError
-from bilm.files.reading import PathLike, read_json_object
-from bilm.files.writing import write_json
+from bilm.progress import ShowStage, counted, quiet
 
 if TYPE_CHECKING:
     from bilm.analysis.static_vectors import StaticVectors
 
 MAJORITY, WORD_MAJORITY, STATIC, MIX = "majority", "word's majority", "static", "mix"
-_FORMAT = "bilm probe 1"
 
-# Representation, training sentences (None is all), seed.
-Key = tuple[str, int | None, int]
+_BATCH = 256
+_EPOCHS = 10
+_MIN_STEPS = 1000  # small training texts get more epochs, because the mix needs many steps
+_LEARNING_RATE = 0.01
+_DECAYS = (0.9, 0.999)  # of Adam's averages
+_ROWS_AT_ONCE = 4096
+_RESAMPLES = 1000
+
+
+class Score(NamedTuple):
+    """A proportion with its 95 % interval, by a bootstrap over test sentences and seeds."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
-class ProbeSettings:
-    """The probes to fit."""
-
-    sizes: Sequence[int | None] = (None,)  # numbers of training sentences; None is all
-    seeds: Sequence[int] = (0, 1, 2)  # for drawing sentences, the control task and the order
-    control: bool = True  # also measure the control task, which doubles the time
-    min_steps: int = 1000  # lowest number of optimiser steps of each probe
-
-
-@dataclass(frozen=True)
-class ProbeCell:
-    """The scores of one probe, or baseline, on the test text.
+class ProbeRow:
+    """The scores of one representation, or baseline, on the test text.
 
     The representation is "majority" (the most frequent label), "word's majority" (the most frequent
     label of each word; for unseen words, of all words), "static", "layer 0", "layer 1", ..., "mix".
@@ -51,37 +50,49 @@ class ProbeCell:
 
     representation: str
     size: int | None  # number of training sentences; None is all
-    seed: int
-    accuracy: float  # proportion of correct labels
-    macro_f1: float  # mean F1 over the labels of the test text
-    control_accuracy: float | None = None  # on the control task; None if not measured
-    weights: list[float] | None = None  # of the layers in the mix, with sum 1
+    accuracy: Score  # proportion of correct labels
+    unseen: Score | None  # of words that the training sentences lack; None if there are none
+    macro_f1: float  # mean F1 over the labels of the test text, mean over the seeds
+    by_seed: list[float]  # accuracy with each seed
+    weights: list[float] | None = None  # of the layers in the mix, with sum 1; mean over the seeds
     gamma: float | None = None  # factor of the mix
 
-    @property
-    def key(self) -> Key:
-        """Representation, size and seed."""
-        return self.representation, self.size, self.seed
 
-    @property
-    def selectivity(self) -> float | None:
-        """Accuracy minus accuracy on the control task."""
-        return None if self.control_accuracy is None else self.accuracy - self.control_accuracy
+def probe(
+    train: Occurrences,
+    test: Occurrences,
+    *,
+    sizes: Sequence[int | None] = (None,),
+    seeds: Sequence[int] = (0, 1, 2),
+    static: StaticVectors | None = None,
+    progress: ShowStage = quiet,
+) -> list[ProbeRow]:
+    """Fit and measure a probe on each representation.
+
+    Args:
+        train, test: all labelled tokens of two texts, with their vectors.
+        sizes: numbers of training sentences; None is all.
+        seeds: each draws other training sentences; with all sentences, only the first is used.
+        static: static vectors to compare with; zeros for words without one.
+        progress: called with a `Stage` of probes.
+
+    Raises:
+        InputError: labels are missing, the vectors differ in shape, or a size exceeds the training
+            text.
+    """
+    if train.labels is None or test.labels is None:
+        raise InputError("probe: the occurrences must have labels.")
+    require_one_kind(train, test)
+    check_sizes(sizes, len(train.sentences))
+    task = _Task(train, test, static)
+    names = [MAJORITY, WORD_MAJORITY, *[STATIC] * (static is not None)]
+    names += [*(f"layer {number}" for number in range(train.n_layers)), MIX]
+    cells = list(itertools.product(sizes, names))
+    rows = (task.row(name, size, seeds if size else seeds[:1]) for size, name in cells)
+    return list(counted(rows, progress, "probing", len(cells), "probes"))
 
 
-def representations(n_layers: int, has_static: bool) -> list[str]:
-    """The names of all representations, baselines first."""
-    layers = [f"layer {k}" for k in range(n_layers)]
-    return [MAJORITY, WORD_MAJORITY, *[STATIC] * has_static, *layers, MIX]
-
-
-def keys(names: Iterable[str], settings: ProbeSettings) -> list[Key]:
-    """The keys of all cells, in the order of `probe`."""
-    product = itertools.product(settings.sizes, settings.seeds, names)
-    return [(name, size, seed) for size, seed, name in product]
-
-
-def check_sizes(sizes: Iterable[int | None], n_sentences: int) -> None:
+def check_sizes(sizes: Sequence[int | None], n_sentences: int) -> None:
     """Raise an InputError if a size exceeds the training text."""
     for size in sizes:
         if size is not None and not 1 <= size <= n_sentences:
@@ -91,174 +102,183 @@ def check_sizes(sizes: Iterable[int | None], n_sentences: int) -> None:
             )
 
 
-def probe(
-    train: Occurrences,
-    test: Occurrences,
-    settings: ProbeSettings = ProbeSettings(),
-    *,
-    static: StaticVectors | None = None,
-    done: Iterable[Key] = (),
-) -> Iterator[ProbeCell]:
-    """Fit and measure probes one after the other: a cell for each of `keys` not in `done`.
+class _Task:
+    """Both texts as arrays."""
 
-    Args:
-        train, test: all labelled tokens of two texts, with their vectors.
-        static: static vectors to compare with; zeros for words without one.
-
-    Raises:
-        InputError: labels are missing, the vectors differ in shape, or a size exceeds the training
-            text; raised by the call, before the first cell.
-    """
-    if train.labels is None or test.labels is None:
-        raise InputError("probe: the occurrences must have labels.")
-    require_one_kind(train, test)
-    check_sizes(settings.sizes, len(np.unique(train.positions[:, 0])))
-    names = representations(train.n_layers, static is not None)
-    earlier = set(done)
-    missing = [key for key in keys(names, settings) if key not in earlier]
-    task = _ProbeTask(train, test, static, settings.min_steps)
-    return (task.cell(*key, control=settings.control) for key in missing)
-
-
-class _ProbeTask:
-    """The texts as arrays, and the probes, traced once for each shape."""
-
-    def __init__(
-        self, train: Occurrences, test: Occurrences, static: StaticVectors | None, min_steps: int
-    ) -> None:
-        from bilm.analysis.softmax_probe import SoftmaxProbe
-
-        self._texts, self._static = (train, test), static
-        words = [[text.word(k) for k in range(len(text))] for text in self._texts]
-        labels = [list(text.labels or ()) for text in self._texts]
-        self._types = sorted({*words[0], *words[1]})
+    def __init__(self, train: Occurrences, test: Occurrences, static: StaticVectors | None) -> None:
+        self._train, self._test, self._static = train, test, static
         # The labels of the training text come first; a probe predicts only these.
-        train_labels = sorted(set(labels[0]))
-        names = [*train_labels, *sorted(set(labels[1]) - set(train_labels))]
-        self._n_labels, self._n_names = len(train_labels), len(names)
-        # int64 (n,) for each text
-        self._words = [_numbered(self._types, tokens) for tokens in words]
-        self._labels = [_numbered(names, values) for values in labels]
-        self._probe_of = functools.cache(
-            lambda shape: SoftmaxProbe(shape, self._n_labels, min_steps)
+        names = dict.fromkeys([*sorted(set(train.labels or ())), *(test.labels or ())])
+        numbers = {name: number for number, name in enumerate(names)}
+        self._labels, self._gold = (
+            np.array([numbers[label] for label in text.labels or ()]) for text in (train, test)
+        )
+        self._n_labels = len(set(train.labels or ()))
+        _, self._sentence = np.unique(test.positions[:, 0], return_inverse=True)
+
+    def row(self, name: str, size: int | None, seeds: Sequence[int]) -> ProbeRow:
+        """Measure one representation."""
+        answers, unseen, mixes = [], [], []
+        predict = self._baseline if name in (MAJORITY, WORD_MAJORITY) else self._probe
+        for seed in seeds:
+            drawn = np.random.default_rng(seed).permutation(len(self._train.sentences))[:size]
+            rows = np.flatnonzero(np.isin(self._train.positions[:, 0], drawn))
+            labels, mix = predict(name, rows, seed)
+            answers.append(labels)
+            mixes.append(mix)
+            words = {comparison_form(w) for k in drawn for w in self._train.sentences[k]}
+            unseen.append([word not in words for word in self._test.words])
+        right = np.array(answers) == self._gold  # bool (seeds, n)
+        everywhere = np.ones_like(right)
+        mix = np.mean(mixes, axis=0).tolist()
+        return ProbeRow(
+            name,
+            size,
+            self._score(right, everywhere),
+            self._score(right, np.array(unseen)) if np.any(unseen) else None,
+            float(np.mean([_macro_f1(self._gold, labels) for labels in answers])),
+            right.mean(axis=1).tolist(),
+            *((mix[1:], mix[0]) if name == MIX else ()),
         )
 
-    def cell(self, name: str, size: int | None, seed: int, control: bool) -> ProbeCell:
-        """Measure one representation."""
-        rows = self._draw(size, seed)
-        if name in (MAJORITY, WORD_MAJORITY):
-            answers = self._most_frequent(rows, by_word=name == WORD_MAJORITY)
-            return ProbeCell(name, size, seed, *self._scores(answers))
-        train, test = self._vectors(name)
-        fitted = self._probe_of(train.shape[1:])
-        fitted.fit(train, rows, self._labels[0][rows], seed)
-        scores, mix = self._scores(fitted.predict(test)), fitted.learned_mix()
-        control_accuracy = None
-        if control:
-            by_word = self._control_labels(seed)
-            fitted.fit(train, rows, by_word[self._words[0]][rows], seed)
-            control_accuracy = float((fitted.predict(test) == by_word[self._words[1]]).mean())
-        return ProbeCell(name, size, seed, *scores, control_accuracy, *(mix or (None, None)))
-
-    def _draw(self, size: int | None, seed: int) -> np.ndarray:
-        """The tokens of `size` drawn sentences; a larger size includes the smaller ones."""
-        sentences = self._texts[0].positions[:, 0]
-        rng = np.random.default_rng((seed, 0))
-        order = rng.permutation(np.unique(sentences))
-        return np.flatnonzero(np.isin(sentences, order[:size]))
-
-    def _control_labels(self, seed: int) -> np.ndarray:
-        """A random label for each word, from the distribution of the labels."""
-        counts = np.bincount(self._labels[0], minlength=self._n_labels)
-        rng = np.random.default_rng((seed, 1))
-        return rng.choice(self._n_labels, len(self._types), p=counts / counts.sum())
-
-    def _most_frequent(self, rows: np.ndarray, by_word: bool) -> np.ndarray:
+    def _baseline(self, name: str, rows: np.ndarray, seed: int) -> tuple[np.ndarray, list[float]]:
         """The most frequent label of the rows, or of each word; ties go to the first."""
-        labels = self._labels[0][rows]
-        answers = np.full(len(self._types), _mode(labels))
-        if by_word:
-            for word, indices in indices_by_name(self._words[0][rows]).items():
-                answers[word] = _mode(labels[indices])
-        return answers[self._words[1]]
+        by_word: dict[str, Counter[int]] = {}
+        for row in rows if name == WORD_MAJORITY else ():
+            by_word.setdefault(self._train.word(row), Counter())[int(self._labels[row])] += 1
+        modes = {word: counts.most_common(1)[0][0] for word, counts in by_word.items()}
+        mode = Counter(self._labels[rows].tolist()).most_common(1)[0][0]
+        test = self._test
+        return np.array([modes.get(test.word(k), mode) for k in range(len(test))]), []
 
-    def _vectors(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The vectors of both texts: float32 (n, dim), for the mix (n, layers, dim)."""
-        train, test = (text.vectors for text in self._texts)
+    def _probe(self, name: str, rows: np.ndarray, seed: int) -> tuple[np.ndarray, list[float]]:
+        """Predictions (n,) of a probe, and gamma with the weights of its layers."""
+        train, test = map(self._vectors(name), (self._train, self._test))
+        fitted = SoftmaxProbe(train, rows, self._labels[rows], self._n_labels, seed)
+        return fitted.predict(test), [fitted.gamma, *fitted.weights]
+
+    def _vectors(self, name: str) -> Callable[[Occurrences], np.ndarray]:
+        """A function that returns the vectors of a text: float32 (n, layers, dim)."""
+        static = self._static
+        if name == STATIC and static is not None:
+            return lambda text: static.table([*map(text.word, range(len(text)))])[:, np.newaxis]
         if name == MIX:
-            return train, test
-        if name == STATIC and self._static is not None:
-            table = self._static.table(self._types)
-            return table[self._words[0]], table[self._words[1]]
+            return lambda text: text.vectors
         layer = int(name.removeprefix("layer "))
-        return train[:, layer], test[:, layer]
+        return lambda text: text.vectors[:, layer : layer + 1]
 
-    def _scores(self, answers: np.ndarray) -> tuple[float, float]:
-        """Accuracy, and macro-F1 over the labels of the test text."""
-        gold, n = self._labels[1], self._n_names
-        right = answers == gold
-        n_gold, n_answers = np.bincount(gold, minlength=n), np.bincount(answers, minlength=n)
-        occurs = n_gold > 0
-        f1 = 2 * np.bincount(gold[right], minlength=n)[occurs] / (n_gold + n_answers)[occurs]
-        return float(right.mean()), float(f1.mean())
-
-
-def _mode(values: np.ndarray) -> int:
-    return int(Counter(values.tolist()).most_common(1)[0][0])
-
-
-def _numbered(names: Sequence[str], values: Sequence[str]) -> np.ndarray:
-    numbers = {name: number for number, name in enumerate(names)}
-    return np.array([numbers[value] for value in values], np.int64)
-
-
-def read_cells(path: PathLike) -> tuple[dict[str, Any], list[ProbeCell]]:
-    """The settings and cells of a file of results."""
-    value = read_json_object(path, "file of results")
-    try:
-        if value["format"] != _FORMAT:
-            raise ValueError("another format")
-        return dict(value["settings"]), [ProbeCell(**cell) for cell in value["cells"]]
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{path}: not a file of results of `bilm probe`, or damaged: {error}."
-        ) from error
+    def _score(self, right: np.ndarray, counted: np.ndarray) -> Score:
+        """The proportion of right answers among the counted ones, both bool (seeds, n)."""
+        n = self._sentence.max() + 1
+        hits, totals = (
+            np.stack([np.bincount(self._sentence, row, n) for row in values])
+            for values in (right & counted, counted)
+        )  # (seeds, sentences)
+        rng = np.random.default_rng(0)
+        ratios = []
+        for _ in range(_RESAMPLES):
+            seeds = np.bincount(rng.integers(len(right), size=len(right)), minlength=len(right))
+            sentences = np.bincount(rng.integers(n, size=n), minlength=n)
+            if total := seeds @ totals @ sentences:
+                ratios.append(seeds @ hits @ sentences / total)
+        low, high = np.quantile(ratios, (0.025, 0.975))
+        return Score(float(hits.sum() / totals.sum()), float(low), float(high))
 
 
-def write_cells(path: PathLike, settings: dict[str, Any], cells: Iterable[ProbeCell]) -> None:
-    """Write a file of results, with JSON-able settings that the cells depend on."""
-    values = [asdict(cell) for cell in cells]
-    write_json(path, {"format": _FORMAT, "settings": settings, "cells": values})
+def _macro_f1(gold: np.ndarray, answers: np.ndarray) -> float:
+    """Mean F1 over the labels of `gold`."""
+    n = max(gold.max(), answers.max()) + 1
+    counts = [np.bincount(x, minlength=n) for x in (gold[answers == gold], gold, answers)]
+    right, n_gold, n_answers = (count[counts[1] > 0] for count in counts)
+    return float((2 * right / (n_gold + n_answers)).mean())
 
 
-class Summary(NamedTuple):
-    """Mean and sample standard deviation (0 for a single number)."""
+class SoftmaxProbe:
+    """A softmax without a hidden layer on the mix of layers, equation (1) of the paper.
 
-    mean: float
-    deviation: float
+    The objective is scikit-learn's for `LogisticRegression` with C = 1: the mean cross-entropy plus
+    |gamma W|^2 / (2 n). Adam minimises it on batches, because scikit-learn is too slow for 200,000
+    tokens of 1,024 dimensions, and does not learn the mix. Each dimension is standardised.
+
+    Args:
+        vectors: float32 (n, layers, dim); with one layer, gamma is 1.
+        rows: the training rows (m,).
+        labels: their 0-based labels (m,).
+        seed: sets the order of the rows.
+
+    Attributes:
+        weights: of the layers, with sum 1.
+        gamma: factor of the mix.
+    """
+
+    def __init__(
+        self, vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray, n_labels: int, seed: int
+    ) -> None:
+        n_layers, dim = vectors.shape[1:]
+        self._mean, self._deviation = _moments(vectors, rows)
+        self._W = np.zeros((dim, n_labels), np.float32)
+        self._b = np.zeros(n_labels, np.float32)
+        self._w, self._gamma = np.zeros(n_layers, np.float32), np.ones(1, np.float32)
+        trained = [self._W, self._b, self._w, self._gamma][: 4 if n_layers > 1 else 2]
+        averages = [np.zeros((2, *array.shape), np.float32) for array in trained]
+        n, size = len(rows), min(_BATCH, len(rows))
+        n_steps = max(_MIN_STEPS, _EPOCHS * n // _BATCH)
+        rng = np.random.default_rng(seed)
+        order = np.concatenate([rng.permutation(n) for _ in range(-(-size * n_steps // n))])
+        for step, batch in enumerate(order[: size * n_steps].reshape(n_steps, size)):
+            gradients = self._gradients(vectors[rows[batch]], labels[batch], 1 / n)
+            # A cosine from the highest learning rate to zero.
+            rate = _LEARNING_RATE * 0.5 * (1 + np.cos(np.pi * step / n_steps))
+            rate *= (1 - _DECAYS[1] ** (step + 1)) ** 0.5 / (1 - _DECAYS[0] ** (step + 1))
+            for array, gradient, (mean, square) in zip(trained, gradients, averages, strict=False):
+                mean += (1 - _DECAYS[0]) * (gradient - mean)
+                square += (1 - _DECAYS[1]) * (gradient * gradient - square)
+                array -= np.float32(rate) * mean / (np.sqrt(square) + 1e-7)
+        self.weights: list[float] = _softmax(self._w).tolist()
+        self.gamma = float(self._gamma[0])
+
+    def predict(self, vectors: np.ndarray) -> np.ndarray:
+        """The likeliest label of each row of (n, layers, dim): int64 (n,)."""
+        blocks = (vectors[k : k + _ROWS_AT_ONCE] for k in range(0, len(vectors), _ROWS_AT_ONCE))
+        return np.concatenate([self._read(block)[2].argmax(axis=1) for block in blocks])
+
+    def _read(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Standardised layers (m, layers, dim), their mix (m, dim) and logits (m, labels)."""
+        layers = (vectors - self._mean) / self._deviation
+        mix = _softmax(self._w) @ layers
+        return layers, mix, self._gamma * mix @ self._W + self._b
+
+    def _gradients(
+        self, vectors: np.ndarray, labels: np.ndarray, penalty: float
+    ) -> tuple[np.ndarray, ...]:
+        """The gradients of W, b, the weights before their softmax, and gamma."""
+        layers, mix, logits = self._read(vectors)
+        errors = _softmax(logits)  # (m, labels)
+        errors[np.arange(len(labels)), labels] -= 1
+        errors /= len(labels)
+        W, weights, gamma = self._W, _softmax(self._w), self._gamma
+        by_mix = errors @ W.T  # (m, dim)
+        by_weight = gamma * (layers @ by_mix[:, :, np.newaxis]).sum(axis=(0, 2))
+        return (
+            gamma * mix.T @ errors + penalty * gamma**2 * W,
+            errors.sum(axis=0),
+            weights * (by_weight - weights @ by_weight),
+            np.sum(by_mix * mix) + penalty * gamma * np.sum(W**2),
+        )
 
 
-def summarised(
-    cells: Iterable[ProbeCell], measure: Callable[[ProbeCell], float | None]
-) -> dict[tuple[str, int | None], Summary]:
-    """A measure over the seeds, by representation and size; cells with None are skipped."""
-    values: defaultdict[tuple[str, int | None], list[float]] = defaultdict(list)
-    for cell in cells:
-        if (value := measure(cell)) is not None:
-            values[cell.representation, cell.size].append(value)
-    return {key: _summary(numbers) for key, numbers in values.items()}
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def mix_weights(cells: Iterable[ProbeCell]) -> dict[int | None, list[Summary]]:
-    """The weight of each layer in the mix over the seeds, by size."""
-    rows: defaultdict[int | None, list[list[float]]] = defaultdict(list)
-    for cell in cells:
-        if cell.weights is not None:
-            rows[cell.size].append(cell.weights)
-    return {size: [_summary(layer) for layer in zip(*weights, strict=True)]
-            for size, weights in rows.items()}  # fmt: skip
-
-
-def _summary(values: Sequence[float] | np.ndarray) -> Summary:
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return Summary(float(np.mean(values)), deviation)
+def _moments(vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Mean and standard deviation of each dimension over rows (2, *shape); 0 becomes 1."""
+    sums = np.zeros((2, *vectors.shape[1:]))
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        block = vectors[rows[start : start + _ROWS_AT_ONCE]].astype(np.float64)
+        sums += block.sum(axis=0), np.square(block).sum(axis=0)
+    mean, square = sums / len(rows)
+    deviation = np.sqrt(np.maximum(square - mean**2, 0))
+    is_constant = deviation <= 1e-6 + 1e-5 * np.abs(mean)
+    return np.stack([mean, np.where(is_constant, 1, deviation)]).astype(np.float32)
