@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.analysis.clusters import *
     from bilm.analysis.contexts import *
-    from bilm.analysis.geometry import *
     from bilm.analysis.labelled import *
     from bilm.analysis.model_report import *
     from bilm.analysis.occurrences import *
@@ -28,9 +27,8 @@ _PUBLIC = {
     "clusters": "Clusters Fit cluster_names cluster_occurrences fit_to_labels nearby_words "
     "substitute_words typical_occurrences with_clusters",
     "contexts": "Context LayerContexts nearest_contexts",
-    "geometry": "LayerGeometry measure_layers",
     "labelled": "read_labelled read_labelled_uses",
-    "model_report": "Report make_report",
+    "model_report": "LayerGeometry Report make_report measure_layers",
     "occurrences": "Occurrences Sample parse_query sample_sentences sample_uses",
     "pictures": "draw picture_ending write_picture",
     "probing": "ProbeRow Score probe",

@@ -1,10 +1,14 @@
-"""A report on a model: its quality, its training and possible problems."""
+"""A report on a model: its quality, its training and possible problems.
+
+The layers are measured as in Ethayarajh (2019), "How contextual are contextualized word
+representations?", section 3.
+"""
 
 from __future__ import annotations
 
-import html
+import io
 import math
-import textwrap
+import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,49 +16,41 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.contexts import Context, in_context, line_markup
-from bilm.analysis.geometry import LayerGeometry, measure_layers
-from bilm.analysis.occurrences import (
-    Occurrences,
-    Sample,
-    Sentence,
-    comparison_form,
-    forms_of,
-    ordinary_words,
-    sample_uses,
-)
+from bilm.analysis.occurrences import Sentence, is_word, unit
 from bilm.analysis.page import page
 from bilm.core.errors import InputError
 from bilm.data.sentences import read_stream
-from bilm.inference.scorer import exp_of_loss
 from bilm.progress import ShowStage, counted, quiet
-from bilm.terminal import table
+from bilm.terminal import printable, table
 from bilm.training.verdict import unigram_perplexity, verdict
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
 
-_WIDTH = 100  # of text for a terminal
+_WIDTH = 100  # of the text
 _FIRST_TOKENS = 3
-_OCCURRENCES = 200  # of each example word, at most
-_MIN_OCCURRENCES = 3
-_N_WORDS = 4
-_TOKENS = 20  # on each side of a word in context
-# Limits beyond which a figure is suspicious; see `suspicions`.
-_UNKNOWN = 0.1
-_DIRECTIONS_DIFFER = 1.5
-_FIRST_WORSE = 20.0
-_ALL_ALIKE = 0.9
-_NOT_CONTEXTUAL = 0.98
-_ONE_DIMENSION = 0.5
-_NORMS_DIFFER = 10.0
+_MAX_WORDS = 1000  # whose self-similarity is measured
 # Perplexity by word frequencies divided by the perplexity of reference models, each on held-out
 # text of its training corpus.
 _REFERENCES = (
     ("reference: bilm demo, 3 minutes", 6.8),
     ("reference: WikiText-2, 10 minutes", 6.2),
 )
+
+
+class LayerGeometry(NamedTuple):
+    """Measures of a layer, with cosines of vectors that are not centred.
+
+    Anisotropy is 0 for uniformly distributed directions, 1 if all vectors have the same direction.
+    Self-similarity is 1 if a word's vector does not depend on its context.
+    """
+
+    anisotropy: float  # mean cosine of random words of different sentences
+    self_similarity: float  # mean cosine of two occurrences of a word, mean over words
+    intra_sentence: float  # mean cosine of a token and its sentence's mean, mean over sentences
+    norm: float  # mean length of a vector
+    largest_share: float  # largest proportion of the squared lengths in one dimension
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,6 @@ class Report:
     n_tokens: int
     prediction: Prediction | None  # None if the model has no softmax
     layers: list[LayerGeometry]  # from the token layer (0) to the top
-    examples: list[list[Context]]  # occurrences of words, each before its nearest neighbours
     verdict: list[str]  # sentences on the quality and training of the model
     suspicions: list[str]  # sentences on suspicious figures
 
@@ -107,12 +102,63 @@ class Report:
 
     def as_text(self) -> str:
         """The report for a terminal."""
-        return "\n".join(line for section in _sections(self) for line in section.lines())
+        return str(self._console().export_text()).rstrip()
 
     def as_html(self) -> bytes:
         """The report as a page for a browser, in UTF-8."""
-        body = "\n".join(section.markup() for section in _sections(self))
-        return page(f"Report on {dict(self.model).get('model', 'a model')}", body)
+        code = self._console().export_html(code_format="<pre>{code}</pre>", inline_styles=True)
+        return page(f"Report on {dict(self.model).get('model', 'a model')}", code)
+
+    def _console(self) -> Any:
+        """A console of rich that has recorded the report."""
+        from rich.console import Console
+
+        console = Console(record=True, file=io.StringIO(), width=_WIDTH)
+        for title, paragraphs, lines in self._sections():
+            console.print(title, style="bold", markup=False)
+            console.print(printable("\n".join(paragraphs)), markup=False, highlight=False)
+            for line in lines:
+                console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+            console.print()
+        return console
+
+    def _sections(self) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
+        """Title, paragraphs and lines of each section."""
+        yield "Verdict", self.verdict, ()
+        if self.suspicions:
+            yield "Suspicious", self.suspicions, ()
+        text = f"{self.n_sentences:,} sentences, {self.n_tokens:,} tokens of {self.text}"
+        if self.prediction is None:
+            yield "Prediction", ["Not measured: the model has no softmax."], ()
+        else:
+            about = (
+                f"{text}, each sentence alone; {self.prediction.unknown:.1%} of the tokens are "
+                "outside the vocabulary. `times lower` compares with this text's word frequencies; "
+                "the reference models were measured in the same way, each on its own text."
+            )
+            yield "Prediction", [about], table(_prediction_rows(self.prediction))
+        rows = [["layer", "random", "same word", "sentence", "length"]]
+        for number, layer in enumerate(self.layers):
+            base, same, sentence, length, _ = layer
+            rows.append([str(number), f"{base:.3f}", f"{same:.3f} ({same - base:.3f})",
+                         f"{sentence:.3f} ({sentence - base:.3f})", f"{length:.2f}"])  # fmt: skip
+        about = (
+            f"{text}. random: words of different sentences (anisotropy). same word: two "
+            "occurrences of a word. sentence: a token and the mean of its sentence. In brackets: "
+            "minus random. The lower `same word` in brackets, the more a layer depends on context."
+        )
+        yield "Layers (mean cosines)", [about], table(rows)
+        yield "Model", [f"{name or 'also'}: {what}" for name, what in self.model], ()
+
+
+def _prediction_rows(prediction: Prediction) -> list[list[str]]:
+    rows = [["", "perplexity", "times lower", f"first {_FIRST_TOKENS} words"]]
+    rows.append(["word ranks alone", f"{prediction.by_rank:,.1f}", "", ""])
+    rows.append(["this text's word frequencies", f"{prediction.by_frequency:,.1f}", "", ""])
+    for name, perplexity, first in prediction.directions():
+        better = prediction.by_frequency / perplexity
+        rows.append([name, f"{perplexity:,.1f}", f"{better:.1f}", f"{first:,.1f}"])
+    return rows + [[name, "", f"{better:.1f}", ""] for name, better in _REFERENCES]
 
 
 def make_report(
@@ -126,8 +172,6 @@ def make_report(
     training_counts: np.ndarray | None = None,
     trained: Mapping[str, Any] | None = None,
     measurements: Sequence[float] = (),
-    words: Sequence[str] | None = None,
-    seed: int = 0,
     progress: ShowStage = quiet,
 ) -> Report:
     """Measure a model on sentences that it was not trained on.
@@ -143,21 +187,13 @@ def make_report(
             by id, for the verdict; None or empty: unknown.
         trained: "tokens" and "passes" of the training, if known.
         measurements: held-out perplexities during training, in order.
-        words: words to show in context; None chooses frequent ones.
         progress: called with a `Stage` of sentences.
 
     Raises:
-        InputError: there is too little text, or one of `words` occurs less than three times.
+        InputError: there is too little text, or vectors or scores are not finite.
     """
     sentences = [tokens for _, tokens in read_stream(sentences, with_ids=False) if tokens]
-    if words is None:
-        words = ordinary_words(sentences, _N_WORDS)
-    else:
-        _require_words(words, sentences)
-    sample = None
-    if words:
-        sample = sample_uses(sentences, words, max_occurrences=_OCCURRENCES, seed=seed)
-    layers = measure_layers(elmo, sentences, seed=seed, progress=progress)
+    layers = measure_layers(elmo, sentences, progress=progress)
     prediction = None
     if predictor is not None:
         prediction = measure_prediction(predictor, sentences, counts, progress, training_counts)
@@ -169,7 +205,6 @@ def make_report(
         sum(map(len, sentences)),
         prediction,
         layers,
-        [] if sample is None else _examples(elmo, sample),
         verdict(
             perplexity=None if prediction is None else prediction.both,
             unigram=None if prediction is None else prediction.unigram,
@@ -182,6 +217,79 @@ def make_report(
     )
 
 
+def measure_layers(
+    elmo: ELMo,
+    sentences: Iterable[str | Sentence],
+    *,
+    min_occurrences: int = 5,
+    seed: int = 0,
+    progress: ShowStage = quiet,
+) -> list[LayerGeometry]:
+    """Measure each layer on at least two sentences: lists of tokens, or text that is split on white
+    space. Empty sentences are skipped.
+
+    Self-similarity is over at most 1,000 words with `min_occurrences`; `progress` is called with
+    a `Stage` of sentences. Memory does not depend on the number of sentences.
+
+    Raises:
+        InputError: there are fewer than two sentences, no word occurs often enough, or the vectors
+            are not finite.
+    """
+    sentences = [tokens for _, tokens in read_stream(sentences, with_ids=False) if tokens]
+    counts = Counter(token for sentence in sentences for token in sentence if is_word(token))
+    words = sorted(word for word, count in counts.items() if count >= max(2, min_occurrences))
+    draw = random.Random(seed)
+    if len(words) > _MAX_WORDS:
+        words = draw.sample(words, _MAX_WORDS)
+    if len(sentences) < 2 or not words:
+        raise InputError(
+            f"the text must have two sentences and a word that occurs {max(2, min_occurrences)} "
+            f"times, got {len(sentences)} sentences and {len(words)} such words."
+        )
+    numbers = {word: number for number, word in enumerate(words)}
+    # Sums over sentences: (layers, dim) for each word and for random tokens; (layers,) otherwise.
+    by_word = np.zeros((len(words), elmo.n_layers, elmo.dim))
+    random_units, squares = np.zeros((2, elmo.n_layers, elmo.dim))
+    norms, intra = np.zeros((2, elmo.n_layers))
+    pairs = zip(sentences, elmo.encode_iter(sentences, "all"), strict=True)
+    total = len(sentences)
+    for sentence, vectors in counted(pairs, progress, "measuring layers", total, "sentences"):
+        if not np.isfinite(vectors).all():
+            raise _not_finite("vectors")
+        vectors = vectors.astype(np.float64)  # (layers, tokens, dim)
+        units = unit(vectors)
+        random_units += units[:, draw.randrange(len(sentence))]
+        squares += np.square(vectors).sum(axis=1)
+        norms += np.linalg.norm(vectors, axis=2).sum(axis=1)
+        if len(sentence) > 1:
+            mean = unit(vectors.mean(axis=1, keepdims=True))
+            intra += (units * mean).sum(axis=2).mean(axis=1)
+        for position, token in enumerate(sentence):
+            if token in numbers:
+                by_word[numbers[token]] += units[:, position]
+    word_counts = np.array([counts[word] for word in words])[:, np.newaxis]
+    measures = np.stack([
+        _mean_cosine(random_units, np.array(len(sentences))),
+        _mean_cosine(by_word, word_counts).mean(axis=0),
+        intra / max(sum(len(sentence) > 1 for sentence in sentences), 1),
+        norms / sum(map(len, sentences)),
+        squares.max(axis=1) / np.maximum(squares.sum(axis=1), 1e-12),
+    ])  # fmt: skip
+    return [LayerGeometry._make(layer) for layer in measures.T.tolist()]
+
+
+def _mean_cosine(sums: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Mean cosine of pairs among n unit vectors, given their sums (..., dim)."""
+    # The squared length of a sum contains each pair twice, and n times 1.
+    return (np.square(sums).sum(axis=-1) - n) / (n * (n - 1))
+
+
+def _not_finite(what: str) -> InputError:
+    return InputError(
+        f"the model's {what} are not finite: its weights are damaged, or its training diverged."
+    )
+
+
 def measure_prediction(
     predictor: Predictor,
     sentences: Sequence[Sentence],
@@ -189,7 +297,12 @@ def measure_prediction(
     progress: ShowStage = quiet,
     training_counts: np.ndarray | None = None,
 ) -> Prediction:
-    """The perplexity of sentences in each direction, and of two baselines; see `make_report`."""
+    """The perplexity of sentences in each direction, and of two baselines; see `make_report`.
+
+    The baseline of frequencies subtracts each target from the counts that predict it, and
+    interpolates with the log-uniform distribution over ranks by Witten and Bell's weights (it
+    counts as much as one occurrence of each different word).
+    """
     losses: defaultdict[str, list[float]] = defaultdict(list)
     is_known: list[bool] = []
     targets: list[str] = []
@@ -202,210 +315,67 @@ def measure_prediction(
         if score.backward is not None and score.begin is not None:
             losses["backward"] += [*-score.backward, -score.begin]
             losses["first_backward"] += [*-score.backward[-_FIRST_TOKENS:]]
-    vocabulary = predictor.vocabulary
+    vocabulary, n_words = predictor.vocabulary, predictor.vocabulary.size
     counts = Counter(targets) if counts is None else counts
     ids = np.array([vocabulary.word_to_id(word) for word in targets])
-    losses["by_rank"], losses["by_frequency"] = _baselines(
-        ids,
-        np.array([vocabulary.word_to_id(word) for word in counts]),
-        np.array(list(counts.values()), np.float64),
-        vocabulary.size,
-    )
-    perplexities: dict[str, Any] = {"backward": None, "first_backward": None}
-    if training_counts is not None and len(training_counts) == vocabulary.size:
-        occurrences = np.bincount(ids, minlength=vocabulary.size)
+    by_rank = np.log1p(1 / (np.arange(n_words) + 1)) / math.log(n_words + 1)
+    text_ids = [vocabulary.word_to_id(word) for word in counts]
+    by_id = np.bincount(text_ids, np.array(list(counts.values()), np.float64), n_words)
+    n_different = np.count_nonzero(by_id)
+    mixed = (by_id - 1).clip(0) + n_different * by_rank
+    mixed /= max(by_id.sum() - 1, 0) + n_different
+    losses["by_rank"] = -np.log(by_rank[ids])
+    losses["by_frequency"] = -np.log(mixed[ids])
+    with np.errstate(over="ignore"):
+        means = {name: float(np.exp(np.mean(nats))) for name, nats in losses.items()}
+    if not all(map(math.isfinite, means.values())):
+        raise _not_finite("scores")
+    perplexities: dict[str, Any] = {"backward": None, "first_backward": None, **means}
+    if training_counts is not None and len(training_counts) == n_words:
+        occurrences = np.bincount(ids, minlength=n_words)
         perplexities["unigram"] = unigram_perplexity(training_counts, occurrences)
-    perplexities |= {name: exp_of_loss(float(np.mean(nats))) for name, nats in losses.items()}
     unknown = 1 - float(np.mean(is_known))
     return Prediction(**perplexities, unknown=unknown, n_predictions=len(targets))
 
 
-def _baselines(
-    targets: np.ndarray, ids: np.ndarray, counts: np.ndarray, n_words: int
-) -> tuple[list[float], list[float]]:
-    """The losses of `targets` (ids) by rank and by frequency.
-
-    `counts` are the frequencies of `ids` in a text with the targets; each target is subtracted from
-    the counts that predict it. Frequencies are interpolated with the log-uniform distribution by
-    Witten and Bell's weights (it counts as much as one occurrence of each different word).
-    """
-    by_rank = np.log1p(1 / (np.arange(n_words) + 1)) / math.log(n_words + 1)
-    by_id = np.bincount(ids, counts, n_words)
-    n_different = np.count_nonzero(by_id)
-    mixed = (by_id - 1).clip(0) + n_different * by_rank
-    mixed /= max(by_id.sum() - 1, 0) + n_different
-    return (-np.log(by_rank[targets])).tolist(), (-np.log(mixed[targets])).tolist()
-
-
-def _require_words(words: Sequence[str], sentences: Sequence[Sentence]) -> None:
-    """Require that words occur often enough to be compared with their neighbours."""
-    counts = Counter(comparison_form(token) for sentence in sentences for token in sentence)
-    for word in words:
-        n = sum(counts[form] for form in forms_of(comparison_form(word)))
-        if n < _MIN_OCCURRENCES:
-            raise InputError(
-                f"words: {word!r} must occur {_MIN_OCCURRENCES} times in the {len(sentences):,} "
-                f"measured sentences, got {n}: measure more sentences, or choose another word."
-            )
-
-
-def _examples(elmo: ELMo, sample: Sample) -> list[list[Context]]:
-    occurrences = Occurrences.encoded(elmo, sample)
-    examples = []
-    for word in sample.counts:
-        if len(occurrences.of(word)) < _MIN_OCCURRENCES:
-            continue
-        for number in dict.fromkeys(occurrences.contrasting_pair(word)):
-            nearest = occurrences.neighbours(number, 2).same_word
-            rows = [(None, number), *nearest]
-            examples.append([Context.of(occurrences, k, cosine) for cosine, k in rows])
-    return examples
-
-
 def suspicions(layers: Sequence[LayerGeometry], prediction: Prediction | None) -> list[str]:
     """Sentences on suspicious figures, with a remedy."""
-    return [
-        *_layer_suspicions(layers),
-        *(_prediction_suspicions(prediction) if prediction else ()),
-    ]
-
-
-def _layer_suspicions(layers: Sequence[LayerGeometry]) -> Iterator[str]:
+    sentences: list[tuple[object, str]] = []  # whether to show it, and the sentence
     for number, layer in enumerate(layers):
-        if layer.anisotropy > _ALL_ALIKE:
-            yield (
-                f"Layer {number}: two random words have a cosine of {layer.anisotropy:.2f}. "
-                "Subtract the mean vector before comparing."
-            )
-        if number and layer.self_similarity > _NOT_CONTEXTUAL:
-            yield (
-                f"Layer {number}: a word has nearly the same vector in all contexts (cosine "
-                f"{layer.self_similarity:.2f})."
-            )
-        if layer.largest_share > _ONE_DIMENSION:
-            yield (
-                f"Layer {number}: one dimension has {layer.largest_share:.0%} of the squared "
-                "length of the vectors. Standardise the dimensions before comparing."
-            )
+        random_words, same_word, _, _, share = layer
+        sentences += [
+            (random_words > 0.9, f"Layer {number}: two random words have a cosine of "
+             f"{random_words:.2f}. Subtract the mean vector before comparing."),
+            (number and same_word > 0.98, f"Layer {number}: a word has nearly the same vector in "
+             f"all contexts (cosine {same_word:.2f})."),
+            (share > 0.5, f"Layer {number}: one dimension has {share:.0%} of the squared length of "
+             "the vectors. Standardise the dimensions before comparing."),
+        ]  # fmt: skip
     norms = [layer.norm for layer in layers]
     ratio = max(norms) / max(min(norms), 1e-12)
-    if ratio > _NORMS_DIFFER:
-        yield (
-            f"The mean lengths of the layers' vectors differ by a factor of {ratio:.0f}. Use a mix "
-            "with layer normalisation (do_layer_norm)."
-        )
-
-
-def _prediction_suspicions(prediction: Prediction) -> Iterator[str]:
-    different = "the text is of another kind, or tokenised differently from the training text"
-    for name, perplexity, first in prediction.directions():
-        if perplexity > prediction.by_rank:
-            yield (
-                f"The {name} perplexity, {perplexity:,.0f}, is above {prediction.by_rank:,.0f}, "
-                f"the perplexity of word ranks alone: {different}, or the model was not trained "
-                "from the initial LSTM states (see --warm_up)."
-            )
-        elif first > _FIRST_WORSE * perplexity:
-            yield (
-                f"The {name} perplexity of the first three words is {first:,.0f}, overall "
-                f"{perplexity:,.0f}: the model was not trained from the initial LSTM states (see "
-                "--warm_up, and --reset_rate of `bilm train`)."
-            )
-    perplexities = [perplexity for _, perplexity, _ in prediction.directions()]
-    ratio = max(perplexities) / min(perplexities)
-    if _DIRECTIONS_DIFFER < ratio < math.inf:
-        yield (
-            f"The perplexities of the two directions differ by a factor of {ratio:.1f}; one "
-            "direction is hardly trained."
-        )
-    if prediction.unknown > _UNKNOWN:
-        yield (
-            f"{prediction.unknown:.0%} of the tokens are outside the vocabulary: {different}. "
-            "Perplexity is then too low, because <UNK> is easy to predict."
-        )
-
-
-class _Section(NamedTuple):
-    """A section of a report: paragraphs, a table and words in context."""
-
-    title: str
-    paragraphs: Sequence[str]
-    rows: Sequence[Sequence[str]] = ()  # with the table's head
-    contexts: Sequence[Sequence[Context]] = ()
-    kind: str = ""  # CSS class of the paragraphs
-
-    def lines(self) -> Iterator[str]:
-        yield from (self.title, "-" * len(self.title))
-        for paragraph in self.paragraphs:
-            yield from textwrap.wrap(paragraph, _WIDTH)
-        yield from table(self.rows) if self.rows else ()
-        for group in self.contexts:
-            yield from (*in_context(group, _WIDTH), "")
-        yield from [] if self.contexts else [""]
-
-    def markup(self) -> str:
-        content = [f"<h2>{html.escape(self.title)}</h2>"]
-        content += [f'<p class="{self.kind}">{html.escape(text)}</p>' for text in self.paragraphs]
-        if self.rows:
-            content.append('<div class="table"><table>')
-            for number, row in enumerate(self.rows):
-                tag = "td" if number else "th"
-                cells = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-                content.append(f"<tr>{cells}</tr>")
-            content.append("</table></div>")
-        for group in self.contexts:
-            lines = "".join(line_markup(context, _TOKENS) for context in group)
-            content.append(f'<ul class="lines cosines">{lines}</ul>')
-        return "\n".join(content)
-
-
-def _sections(report: Report) -> Iterator[_Section]:
-    yield _Section("Verdict", report.verdict, kind="verdict")
-    if report.suspicions:
-        yield _Section("Suspicious", report.suspicions, kind="verdict warning")
-    text = f"{report.n_sentences:,} sentences, {report.n_tokens:,} tokens of {report.text}"
-    if report.prediction is None:
-        yield _Section("Prediction", ["Not measured: the model has no softmax."])
-    else:
-        yield _prediction_section(report.prediction, text)
-    rows = [["layer", "random", "same word", "sentence", "length"]]
-    for number, layer in enumerate(report.layers):
-        rows.append([
-            str(number),
-            f"{layer.anisotropy:.3f}",
-            f"{layer.self_similarity:.3f} ({layer.adjusted_self_similarity:.3f})",
-            f"{layer.intra_sentence:.3f} ({layer.adjusted_intra_sentence:.3f})",
-            f"{layer.norm:.2f}",
-        ])  # fmt: skip
-    about_layers = (
-        f"{text}. random: words of different sentences (anisotropy). same word: two "
-        "occurrences of a word. sentence: a token and the mean of its sentence. In brackets: "
-        "minus random. The lower `same word` in brackets, the more a layer depends on context."
-    )
-    yield _Section("Layers (mean cosines)", [about_layers], rows)
-    if report.examples:
-        about_words = (
-            "Each occurrence is followed by the nearest occurrences of its word in the top layer, "
-            "with their cosines."
-        )
-        yield _Section("Words in context", [about_words], contexts=report.examples)
-    yield _Section("Model", [f"{name or 'also'}: {what}" for name, what in report.model])
-
-
-def _prediction_section(prediction: Prediction, text: str) -> _Section:
-    rows = [["", "perplexity", "times lower", f"first {_FIRST_TOKENS} words"]]
-    rows.append(["word ranks alone", f"{prediction.by_rank:,.1f}", "", ""])
-    rows.append(["this text's word frequencies", f"{prediction.by_frequency:,.1f}", "", ""])
-    for name, perplexity, first in prediction.directions():
-        better = prediction.by_frequency / perplexity
-        rows.append([name, f"{perplexity:,.1f}", f"{better:.1f}", f"{first:,.1f}"])
-    rows += [[name, "", f"{better:.1f}", ""] for name, better in _REFERENCES]
-    return _Section(
-        "Prediction",
-        [
-            f"{text}, each sentence alone; {prediction.unknown:.1%} of the tokens are outside the "
-            "vocabulary. `times lower` compares with this text's word frequencies; the "
-            "reference models were measured in the same way, each on its own text."
-        ],
-        rows,
-    )
+    sentences.append((
+        ratio > 10, f"The mean lengths of the layers' vectors differ by a factor of {ratio:.0f}. "
+        "Use a mix with layer normalisation (do_layer_norm).",
+    ))  # fmt: skip
+    if prediction is not None:
+        different = "the text is of another kind, or tokenised differently from the training text"
+        states = "the model was not trained from the initial LSTM states (see --warm_up)"
+        for name, perplexity, first in prediction.directions():
+            is_bad = perplexity > prediction.by_rank
+            sentences += [
+                (is_bad, f"The {name} perplexity, {perplexity:,.0f}, is above "
+                 f"{prediction.by_rank:,.0f}, the perplexity of word ranks alone: {different}, or "
+                 f"{states}."),
+                (not is_bad and first > 20 * perplexity, f"The {name} perplexity of the first three"
+                 f" words is {first:,.0f}, overall {perplexity:,.0f}: {states}."),
+            ]  # fmt: skip
+        perplexities = [perplexity for _, perplexity, _ in prediction.directions()]
+        ratio = max(perplexities) / min(perplexities)
+        sentences += [
+            (ratio > 1.5, "The perplexities of the two directions differ by a factor of "
+             f"{ratio:.1f}; one direction is hardly trained."),
+            (prediction.unknown > 0.1, f"{prediction.unknown:.0%} of the tokens are outside the "
+             f"vocabulary: {different}. Perplexity is then too low, because <UNK> is easy to "
+             "predict."),
+        ]  # fmt: skip
+    return [sentence for is_shown, sentence in sentences if is_shown]

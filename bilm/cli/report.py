@@ -3,8 +3,7 @@
 The model is measured on a sample of held-out text. The report has the perplexity, compared with
 the text's word frequencies and with reference models, if the model has its softmax; the amount of
 training, and whether more is likely to help; the cosines of each layer's vectors (Ethayarajh 2019);
-words in context and their neighbours; and suspicious figures. --model may also be a training
-folder.
+and suspicious figures. --model may also be a training folder.
 
   bilm report heldout.txt --model elmo
   bilm report heldout.txt --model training-folder --out report.html
@@ -45,13 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--out FILE": "file to write: .txt, .json or .html (default: text on standard output)",
             **flags.FORCE,
             "--sentences N>=2": "sentences sampled from the text (default: 1000)",
-            "--words WORD ...": "words to show in context (default: frequent ones)",
-            "--seed N>=0": "random seed (default: 0)",
         },
     )
     text_command.add_elmo(parser)
     flags.add(parser, flags.SOFTMAX)
-    parser.set_defaults(sentences=1000, seed=0)
+    parser.set_defaults(sentences=1000)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,7 +85,7 @@ def _read_text(args: argparse.Namespace) -> tuple[list[tuple[str, ...]], Counter
 
     with ProgressDisplay() as display:
         text = counted(word_command.read_tokens(args.text, display))
-        return analysis.sample_sentences(text, args.sentences, seed=args.seed), counts
+        return analysis.sample_sentences(text, args.sentences), counts
 
 
 def _measure(
@@ -135,7 +132,5 @@ def _measure(
             training_counts=training_counts,
             trained=facts.get("training") or facts.get("trained"),
             measurements=measurements,
-            words=args.words,
-            seed=args.seed,
             progress=display.show,
         )
