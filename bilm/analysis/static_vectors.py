@@ -7,18 +7,17 @@ dimensions, then one word and its numbers per line. GloVe's files lack the first
 from __future__ import annotations
 
 import codecs
-import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, comparison_form
-from bilm.core.errors import InputError, integer, require, require_at_least
+from bilm.core.errors import InputError, integer, one_of, require
 from bilm.data.sentences import read_stream
 from bilm.extras import import_extra
 from bilm.files.reading import (
@@ -33,11 +32,19 @@ from bilm.files.writing import atomic_write, compressed
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
-
 _BINARY = (".bin", ".bin.gz")
-_MOST = 10_000  # dimensions, words on either side, threads
 _LONGEST = 10_000  # words of a sentence; gensim ignores the others
 _HEAD = re.compile(r"[0-9]{1,9} [0-9]{1,9}")
+_SURROGATE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8
+GOOGLE = "google"
+
+
+class AnalogyScore(NamedTuple):
+    """How many analogies of a section, or of a file, have the right answer."""
+
+    section: str
+    n_right: int
+    n_asked: int  # those of whose words all have a vector
 
 
 class StaticVectors:
@@ -54,6 +61,7 @@ class StaticVectors:
         self.words = words
         self.vectors = vectors
         self.dim = vectors.shape[1]
+        self._indices = {word: index for index, word in enumerate(words)}
 
     def __len__(self) -> int:
         return len(self.words)
@@ -65,11 +73,6 @@ class StaticVectors:
         """The index of a word as it is, in NFC, or in lower case; None if none has a vector."""
         indices = (self._indices[form] for form in _forms(word) if form in self._indices)
         return next(indices, None)
-
-    def vector(self, word: str) -> np.ndarray | None:
-        """The vector of a word, float32 (dim,), or None."""
-        index = self.index(word)
-        return None if index is None else self.vectors[index]
 
     def table(self, words: Sequence[str]) -> np.ndarray:
         """The vectors of words: float32 (words, dim), zeros for missing words."""
@@ -94,14 +97,40 @@ class StaticVectors:
     def _most_similar(
         self, positive: list[str], negative: list[str], n: int
     ) -> list[tuple[float, str]]:
-        for word in (*positive, *negative):
-            if word not in self:
-                raise InputError(f"{word!r} has no static vector.")
-            if not np.any(self.vector(word)):
-                raise InputError(f"The static vector of {word!r} is zero, which has no direction.")
-        keys = ([self.words[self.index(word) or 0] for word in w] for w in (positive, negative))
+        keys: list[list[str]] = [[], []]
+        for key, words in zip(keys, (positive, negative), strict=True):
+            for word in words:
+                if (index := self.index(word)) is None:
+                    raise InputError(f"{word!r} has no static vector.")
+                if not self.vectors[index].any():
+                    raise InputError(f"The static vector of {word!r} is zero, without direction.")
+                key.append(self.words[index])
         pairs = self.keyed_vectors.most_similar(*keys, topn=n)
         return [(float(cosine), word) for word, cosine in pairs]
+
+    def answered_analogies(self, path: PathLike) -> list[AnalogyScore]:
+        """The analogies of a file that gensim answers, in each section and in total (the last).
+
+        The answer is the nearest of the first 300,000 words, in any case. The file has a line
+        `: name` before each section, then four words per line; "google" is Google's file, which is
+        part of gensim.
+
+        Raises:
+            FileNotFoundError: the file does not exist.
+            InputError: a line is malformed, or no analogy has a vector for each of its words.
+        """
+        if path == GOOGLE:
+            path = import_extra("gensim.test.utils", "Analogies").datapath("questions-words.txt")
+        try:
+            _, sections = self.keyed_vectors.evaluate_word_analogies(require_file(path, "file"))
+        except (ValueError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: must have sections of analogies: {error}.") from error
+        counts = [(name, len(right), len(right) + len(wrong)) for name, right, wrong in (
+            (section["section"], section["correct"], section["incorrect"]) for section in sections
+        )]  # fmt: skip
+        if not counts or not counts[-1][2]:
+            raise InputError(f"{path}: must have an analogy whose four words have vectors.")
+        return [AnalogyScore(*count) for count in counts]
 
     @cached_property
     def keyed_vectors(self) -> Any:
@@ -134,13 +163,12 @@ class StaticVectors:
         path: PathLike,
         *,
         keep: Collection[str] | None = None,
-        max_words: int | None = None,
     ) -> StaticVectors:
         """Read vectors of word2vec, GloVe or fastText: text, may be compressed, or .bin (.bin.gz).
 
-        `keep` are the words to keep, also in NFC and in lower case; `max_words` reads only the
-        first words. If a word is repeated, its first vector wins. Words that are not UTF-8, as in
-        some published files, are skipped with a warning.
+        `keep` are the words to keep, also in NFC and in lower case. If a word is repeated, its
+        first vector wins. Words that are not UTF-8, as in some published files, are skipped with a
+        warning.
 
         Raises:
             FileNotFoundError: the file does not exist.
@@ -149,10 +177,10 @@ class StaticVectors:
         path = require_file(path, "file of static vectors")
         words = None if keep is None else {form for word in keep for form in _forms(word)}
         rows: dict[str, np.ndarray] = {}
-        reader = _read_binary if path.endswith(_BINARY) else _read_text
         n_cut = 0
-        for word, vector in reader(path, max_words):
-            if not _is_utf8(word):
+        reader = _read_binary if path.endswith(_BINARY) else _read_text
+        for word, vector in reader(path):
+            if _SURROGATE.search(word):
                 n_cut += 1
             elif words is None or word in words:
                 rows.setdefault(word, vector)
@@ -163,10 +191,6 @@ class StaticVectors:
             raise InputError(f"{path}: must have a vector for at least one {which}")
         return cls(list(rows), np.stack(list(rows.values())))
 
-    @cached_property
-    def _indices(self) -> dict[str, int]:
-        return {word: index for index, word in enumerate(self.words)}
-
 
 def _forms(word: str) -> Iterator[str]:
     """The forms under which a word may have a vector, the preferred one first."""
@@ -176,97 +200,70 @@ def _forms(word: str) -> Iterator[str]:
     yield comparison_form(word)
 
 
-def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
+def _read_binary(path: str) -> Iterator[tuple[str, np.ndarray]]:
     keyed = import_extra("gensim.models", "Reading binary static vectors").KeyedVectors
     with compressed_damage_named(path):
         try:
             vectors = keyed.load_word2vec_format(
-                path, binary=True, limit=max_words, unicode_errors="surrogateescape"
+                path, binary=True, unicode_errors="surrogateescape"
             )
         except (ValueError, EOFError) as error:
             raise InputError(f"{path}: must be word2vec's text or binary form: {error}.") from error
     yield from zip(vectors.index_to_key, vectors.vectors, strict=True)
 
 
-def _is_utf8(word: str) -> bool:
-    """Whether a word decoded with "surrogateescape" was UTF-8."""
-    return word.isascii() or not any("\udc80" <= character <= "\udcff" for character in word)
-
-
-def _lines(path: str) -> Iterator[str]:
-    """The lines of a text, which may not be UTF-8: gensim truncates long words between bytes."""
-    with open(path, "rb") as stream, compressed_damage_named(path):
-        for number, line in enumerate(decompressed(stream)):
-            if number == 0:
-                line = line.removeprefix(codecs.BOM_UTF8)
-                if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                    raise InputError(f"{path}: must be UTF-8 text, got UTF-16.")
-            yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
-
-
-def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
+def _read_text(path: str) -> Iterator[tuple[str, np.ndarray]]:
     """A text file; gensim fails for GloVe's words with spaces, and keeps all words in memory."""
     dim, expected, n_read = 0, None, 0
-    for number, line in enumerate(_lines(path), start=1):
-        fields = line.rstrip().split(" ")
-        if number == 1 and _HEAD.fullmatch(line.rstrip()):
-            expected, dim = map(int, fields)
-            continue
-        if n_read == max_words:
-            return
-        if not dim and len(fields) < 3:
-            raise InputError(
-                f"{path}, line {number}: must be the numbers of words and of dimensions, or a word "
-                f"and its numbers, got {line[:80]!r}."
-            )
-        dim = dim or len(fields) - 1
-        word, vector = " ".join(fields[:-dim]), np.array([np.nan])
-        with contextlib.suppress(ValueError), np.errstate(over="ignore"):
-            vector = np.array(fields[-dim:], np.float32)
-        if not word or dim < 1 or not np.isfinite(vector).all():
-            raise InputError(
-                f"{path}, line {number}: must be a word and {dim} numbers, separated by single "
-                f"spaces, got {line[:80]!r}."
-            )
-        n_read += 1
-        yield word, vector
-    if expected is not None and max_words is None and n_read != expected:
+    with open(path, "rb") as stream, compressed_damage_named(path):
+        for number, raw in enumerate(decompressed(stream), start=1):
+            # Not always UTF-8, because gensim truncates long words between bytes.
+            line = raw.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape").rstrip()
+            if number == 1 and _HEAD.fullmatch(line):
+                expected, dim = map(int, line.split())
+                continue
+            dim = dim or (line.count(" ") if line.count(" ") > 1 else 0)
+            word, *numbers = line.rsplit(" ", dim) if dim else [line]
+            try:
+                vector = np.array(numbers, np.float32)
+                is_vector = word != "" and len(vector) == dim > 0 and np.isfinite(vector).all()
+            except ValueError:
+                is_vector = False
+            if not is_vector:
+                rule = f"{dim} numbers" if number > 1 else "its numbers, or two numbers"
+                raise InputError(
+                    f"{path}, line {number}: must be a word and {rule}, separated by single "
+                    f"spaces, in UTF-8, got {line[:80]!r}."
+                )
+            n_read += 1
+            yield word, vector
+    if expected is not None and n_read != expected:
         raise InputError(f"{path}: must have {expected} words, as in its first line, got {n_read}.")
 
 
 def train_word2vec(
     read: Callable[[], Iterable[str | Sentence]],
     *,
+    method: str = "word2vec",
     dim: int = 100,
-    window: int = 5,
     min_count: int = 5,
     epochs: int = 5,
-    seed: int = 0,
-    threads: int = 1,
 ) -> StaticVectors:
-    """Train skip-gram word2vec (Mikolov et al. 2013) with gensim.
+    """Train word2vec (Mikolov et al. 2013) with gensim, in one thread, so that results repeat.
 
     Args:
         read: returns the sentences, lists of tokens or text that is split on white space; called
             once to count the words, and once per epoch.
-        window: words predicted on either side.
+        method: "word2vec": skip-gram; "cbow": a word is predicted from the mean of its context.
         min_count: words that occur less often are skipped.
-        threads: with more than one, results differ slightly from run to run.
 
     Raises:
         InputError: an argument is out of range, or no word is frequent enough.
     """
-    require(integer(), epochs=epochs, min_count=min_count)
-    require(integer(1, _MOST), dim=dim, window=window, threads=threads)
-    require_at_least(0, 2**32 - 2, seed=seed)  # seed + 1 must fit in 32 bits
+    require(one_of(("word2vec", "cbow")), method=method)
+    require(integer(), epochs=epochs, min_count=min_count, dim=dim)
     model = import_extra("gensim.models", "word2vec").Word2Vec(
-        vector_size=dim,
-        window=window,
-        min_count=min_count,
-        sg=1,
-        seed=seed + 1,  # gensim does not accept 0
-        workers=threads,
-        epochs=epochs,
+        vector_size=dim, min_count=min_count, sg=method != "cbow", seed=1, workers=1, epochs=epochs
     )
     sentences = _Restarted(read)
     model.build_vocab(sentences)
@@ -292,18 +289,17 @@ def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[st
     """The words that occur at least `min_count` times in a text, by descending frequency, then
     alphabetically."""
     counts = Counter(token for sentence in sentences for token in sentence)
-    frequent = (word for word, count in counts.items() if count >= min_count)
-    ranked = sorted(frequent, key=lambda word: (-counts[word], word))
-    if not ranked:
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    if not ranked or counts[ranked[0]] < min_count:
         raise InputError(f"min_count: no word of the text occurs {min_count} times.")
-    return ranked
+    return [word for word in ranked if counts[word] >= min_count]
 
 
 def mean_vectors(
     elmo: ELMo, words: Sequence[str], sentences: Iterable[Sentence], layer: int | str = "top"
 ) -> StaticVectors:
     """The mean vector of each word over its occurrences in a text; other words are skipped."""
-    sums = {word: np.zeros(elmo.dim) for word in words}
+    sums: dict[str, np.ndarray] = {word: np.zeros(elmo.dim) for word in words}
     counts = Counter[str]()
     items = ((sentence, list(sentence)) for sentence in sentences if len(sentence))
     for sentence, vectors in elmo.encode_iter(items, layer, with_ids=True):

@@ -10,22 +10,23 @@ GloVe, fastText and word2vec files (.bin too) can also be searched.
       --model elmo --layer 1
   bilm static --vectors vectors.txt --nearest play bank
   bilm static --vectors vectors.txt --analogy man king woman
+  bilm static --vectors vectors.txt --analogies google
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
 from bilm.files.reading import find_all_files, read_text
 from bilm.progress import ProgressDisplay
-from bilm.terminal import printable
+from bilm.terminal import show, table
 
 _MODEL = (*flags.MODEL, "embedding_weight_file", "warm_up")
-_WORD2VEC = ("dim", "window", "epochs", "threads", "seed")
+_WORD2VEC = ("dim", "epochs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,16 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         {
             "--text FILE ...": word_command.TEXT,
             "--out FILE": "file to write",
-            "--method word2vec|layer0|mean": "word2vec (skip-gram); layer0: the model's token "
-            "encoder; mean: the mean of a layer over the occurrences in the text (default: "
-            "word2vec)",
+            "--method word2vec|cbow|layer0|mean": "word2vec: its skip-gram; cbow: its continuous "
+            "bag of words, which is faster; layer0: the model's token encoder; mean: the mean of a "
+            "layer over the occurrences in the text (default: word2vec)",
             "--min_count N": "skip rarer words (default: 5)",
-            "--dim N": "word2vec: dimensions (default: 100)",
-            "--window N": "word2vec: words on either side (default: 5)",
-            "--epochs N": "word2vec: passes over the text (default: 5)",
-            "--threads N": "word2vec: threads; with several, results differ slightly each time "
-            "(default: 1)",
-            "--seed N>=0": "word2vec: random seed (default: 0)",
+            "--dim N": "word2vec, cbow: dimensions (default: 100)",
+            "--epochs N": "word2vec, cbow: passes over the text (default: 5)",
             "--layer N>=0": "mean: the layer (default: the top layer)",
             **flags.FORCE,
         },
@@ -54,39 +51,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         asking,
         {
             "--vectors FILE": "file of vectors to read",
-            "--max_words N": "read only its first N words",
             "--nearest WORD ...": "show the nearest words of each",
             "--n N": "words to show (default: 10)",
+            "--analogies FILE": "count the analogies of a file that the vectors answer, by gensim; "
+            "`google` is Google's file, which is part of gensim",
         },
     )
     analogy = {"--analogy A": "solve A : B = C : ?"}
     flags.add(asking, analogy, nargs=3, metavar=("A", "B", "C"))
     text_command.add_elmo(parser)
-    parser.set_defaults(
-        method="word2vec", min_count=5, dim=100, window=5, epochs=5, threads=1, seed=0, n=10
-    )
+    parser.set_defaults(method="word2vec", min_count=5, dim=100, epochs=5, n=10)
 
 
 def run(args: argparse.Namespace) -> int:
-    is_search = args.nearest or args.analogy
+    is_search = args.nearest or args.analogy or args.analogies
     if args.vectors is not None:
         if args.text or args.out:
             flags.usage_error(args, "--vectors reads vectors; --text and --out make new ones")
         if not is_search:
-            flags.usage_error(args, "--vectors requires --nearest or --analogy")
+            flags.usage_error(args, "--vectors requires --nearest, --analogy or --analogies")
         making = ("method", "min_count", "layer", "force", *_WORD2VEC, *_MODEL)
         flags.require_effect(args, "--text and --out, which make vectors", *making)
         _search(args)
         return 0
     if not (args.text and args.out) or is_search:
         flags.usage_error(args, "name --text and --out, or --vectors and --nearest or --analogy")
-    flags.require_effect(args, "--vectors", "max_words", "n")
+    flags.require_effect(args, "--vectors", "n")
     if args.method != "mean":
         flags.require_effect(args, "--method mean", "layer")
-    if args.method == "word2vec":
+    if is_word2vec := args.method in ("word2vec", "cbow"):
         flags.require_effect(args, "--method layer0 or mean", *_MODEL)
     else:
-        flags.require_effect(args, "--method word2vec", *_WORD2VEC)
+        flags.require_effect(args, "--method word2vec or cbow", *_WORD2VEC)
         flags.model_source(args)
     flags.require_inputs(args)
     if args.out.lower().endswith((".bin", ".bin.gz", ".npz")):
@@ -95,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     find_all_files(args.text)
     text_command.check_layer(args)
     with ProgressDisplay() as display:
-        vectors = (_word2vec if args.method == "word2vec" else _means)(args, display)
+        vectors = (_word2vec if is_word2vec else _means)(args, display)
     vectors.save(args.out)
     print(f"{args.out}: {len(vectors):,} words, {vectors.dim} dimensions")
     return 0
@@ -112,7 +108,7 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.St
 
     first = find_all_files(args.text)[0]
     warn_if_untokenized(map(str.split, read_text(first)), first)
-    names = ("dim", "window", "min_count", "epochs", "seed", "threads")
+    names = ("method", "dim", "min_count", "epochs")
     return analysis.train_word2vec(read, **flags.keywords(args, *names))
 
 
@@ -129,15 +125,16 @@ def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.Stati
 
 
 def _search(args: argparse.Namespace) -> None:
-    vectors = analysis.StaticVectors.load(args.vectors, max_words=args.max_words)
-    for word in args.nearest or ():
-        _show(word, vectors.nearest(word, args.n))
+    vectors = analysis.StaticVectors.load(args.vectors)
+    results = [(word, vectors.nearest(word, args.n)) for word in args.nearest or ()]
     if args.analogy:
         a, b, c = args.analogy
-        _show(f"{a} : {b} = {c} : ?", vectors.analogy(a, b, c, args.n))
-
-
-def _show(title: str, neighbours: Iterable[tuple[float, str]]) -> None:
-    print(printable(title))
-    for cosine, word in neighbours:
-        print(f"  {cosine:5.2f}  {printable(word)}")
+        results.append((f"{a} : {b} = {c} : ?", vectors.analogy(a, b, c, args.n)))
+    for title, neighbours in results:
+        show([title, *(f"  {cosine:5.2f}  {word}" for cosine, word in neighbours)])
+    if args.analogies:
+        rows = [["", "right", "asked", "%"]]
+        for name, right, asked in vectors.answered_analogies(args.analogies):
+            share = f"{100 * right / asked:.1f}" if asked else "-"
+            rows.append([name, f"{right:,}", f"{asked:,}", share])
+        show(table(rows))
