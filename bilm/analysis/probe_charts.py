@@ -81,10 +81,10 @@ def probe_chart(rows: Sequence[ProbeRow], n_sentences: int) -> Any:
     mixes = [row for row in rows if row.weights is not None]
     width = 0.8 / len(mixes)
     for k, row in enumerate(mixes):
-        x = np.arange(len(row.weights or ()))
+        layers = np.arange(len(row.weights or ()))
         label = f"{row.size or n_sentences:,} sentences"
-        right.bar(x + (k + 0.5) * width - 0.4, row.weights, width, label=label)
-        right.set_xticks(x, [f"layer {number}" for number in x])
+        right.bar(layers + (k + 0.5) * width - 0.4, row.weights, width, label=label)
+        right.set_xticks(layers, [f"layer {number}" for number in layers])
     right.set_ylabel("weight in the mix")
     right.margins(y=0.3)  # space for the legend above the bars
     right.legend(fontsize="small")
