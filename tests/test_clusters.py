@@ -56,9 +56,7 @@ def test_a_gaussian_cloud_has_no_clusters_of_any_shape(scales):
     rng = np.random.default_rng(3)
     for n in (60, 300):
         vectors = rng.normal(size=(n, len(scales))) * scales + 5
-        places = np.array([(k, 0) for k in range(n)])
-        text = Occurrences([("bank",)] * n, places, vectors[:, np.newaxis].astype(np.float32))
-        assert cluster_occurrences(text).sizes == [n]
+        assert cluster_occurrences(one_layer(vectors)).sizes == [n]
 
 
 def test_the_number_of_groups_can_be_given():
@@ -72,13 +70,44 @@ def test_the_number_of_groups_can_be_given():
     assert len(cluster_occurrences(occurrences, layer=1, max_clusters=1)) == 1
 
 
-def test_the_result_depends_on_the_seed_alone():
-    occurrences, _ = clouds((200, 200))
-    first, again, other = (
-        cluster_occurrences(occurrences, layer=0, n_clusters=5, seed=s) for s in (0, 0, 1)
+@pytest.mark.slow
+@pytest.mark.parametrize("dim", [2, 12])
+def test_neither_the_seed_nor_the_order_matters(dim):
+    """Two groups of 20 that are 8 standard deviations apart are two clusters in each of 50 trials,
+    and noise has the same clusters in any order."""
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        vectors = rng.normal(size=(40, dim)) + 3
+        vectors[::2, 0] += 8
+        of = cluster_occurrences(one_layer(vectors), seed=seed).of
+        assert len(set(of[::2])) == len(set(of[1::2])) == 1 and of[0] != of[1]
+    noise, order = rng.normal(size=(200, dim)), rng.permutation(200)
+    first = cluster_occurrences(one_layer(noise), n_clusters=5)
+    again = cluster_occurrences(one_layer(noise[order]), n_clusters=5, seed=1)
+    assert fit_to_labels(again, first.of[order].tolist()).ari == pytest.approx(1)
+
+
+def one_layer(vectors):
+    """Occurrences with these vectors (n, dim)."""
+    positions = np.array([(k, 0) for k in range(len(vectors))])
+    return Occurrences(
+        [("bank",)] * len(vectors), positions, vectors[:, np.newaxis].astype(np.float32)
     )
-    np.testing.assert_array_equal(first.of, again.of)
-    assert (first.of != other.of).any()
+
+
+def test_one_cluster_has_a_reason():
+    rng, axes = np.random.default_rng(3), np.array([9, 1, 1, 1])
+    reasons = {
+        "clusters are not clearer than those of a Gaussian cloud": rng.normal(size=(60, 4)) * axes,
+        "silhouettes are below 0.25": rng.normal(size=(60, 40)),
+        "two clusters need 10 occurrences": rng.normal(size=(9, 4)),
+        "all vectors are equal": np.ones((40, 4)),
+        "there is one occurrence": np.ones((1, 4)),
+    }
+    for reason, vectors in reasons.items():
+        clusters = cluster_occurrences(one_layer(vectors))
+        assert (len(clusters), clusters.reason) == (1, reason)
+    assert cluster_occurrences(clouds((30, 20))[0], layer=1).reason == ""
 
 
 def test_few_uses_are_one_group():

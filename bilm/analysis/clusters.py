@@ -6,7 +6,7 @@ The occurrences in a cluster have similar vectors; a cluster need not be a word 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,10 +25,11 @@ _MIN_SILHOUETTE = 0.25
 _NEARLY = 0.9  # fewer clusters are preferred at this proportion of the highest silhouette
 _COMPONENTS = 10
 _MIN_SIZE = 5  # mean occurrences per cluster
-_CLOUDS = 3  # number of Gaussian clouds that clusters are compared with
+_CLOUDS = 20  # number of Gaussian clouds that clusters are compared with
 _CLOUD_SIZE = 200  # maximum number of points of a cloud
-_DEVIATIONS = 3.0  # by which a silhouette must exceed the mean of the clouds
-_STARTS = 5  # k-means runs; the best one is kept
+_DEVIATIONS = 5.0  # by which a separation must exceed the mean of the clouds
+_MOST_WARD = 2000  # points of a tree
+_ITERATIONS = 50  # of k-means
 _TYPICAL = 20  # occurrences per cluster whose substitutes are computed
 _SUBSTITUTES = 500  # per occurrence
 _LIKELIEST = 50  # substitutes of a cluster, ranked by how typical they are
@@ -47,15 +48,19 @@ class Clusters:
     of: np.ndarray  # int64 (n,): the cluster of each occurrence
     closeness: np.ndarray  # float32 (n,): cosine with the centre of its cluster
     silhouettes: dict[int, float] = field(default_factory=dict)  # by number of clusters
+    reason: str = ""  # why there is one cluster, unless one was requested
 
     @classmethod
-    def of_points(
-        cls, points: np.ndarray, of: np.ndarray, silhouettes: dict[int, float] | None = None
+    def from_points(
+        cls,
+        points: np.ndarray,
+        of: np.ndarray,
+        silhouettes: dict[int, float] | None = None,
+        reason: str = "",
     ) -> Clusters:
         """The clusters `of` points (n, dim)."""
-        centres = np.stack([points[of == k].mean(axis=0) for k in range(of.max() + 1)])
-        closeness = (unit(points) * unit(centres)[of]).sum(axis=1)
-        return cls(of, closeness.astype(np.float32), silhouettes or {})
+        closeness = (unit(points) * unit(_centres(points, of))[of]).sum(axis=1)
+        return cls(of, closeness.astype(np.float32), silhouettes or {}, reason)
 
     def __len__(self) -> int:
         return int(self.of.max()) + 1
@@ -96,13 +101,15 @@ def cluster_occurrences(
     """Cluster occurrences, usually of one word, by k-means on a layer.
 
     The vectors are centred, scaled to length 1 and reduced to their ten principal components, so
-    that silhouettes are comparable between models of any size. `n_clusters` None tries the numbers
-    from 2 to `max_clusters` that leave at least five occurrences per cluster on average. A number
-    qualifies if its mean silhouette (Rousseeuw 1987; by the cosine) is at least 0.25 (Kaufman and
-    Rousseeuw 1990, "Finding groups in data", chapter 2) and its clusters are clearer than those
-    that k-means finds in unstructured Gaussian clouds with the covariance of the vectors. The
-    smallest qualifying number with at least 0.9 times the highest silhouette is chosen, or one
-    cluster if none qualifies.
+    that silhouettes are comparable between models of any size. k-means starts from Ward's
+    clusters. `n_clusters` None tries the numbers from 2 to `max_clusters` that leave at least five
+    occurrences per cluster on average. A number qualifies if its mean silhouette (Rousseeuw 1987;
+    by the cosine) is at least 0.25 (Kaufman and Rousseeuw 1990, "Finding groups in data", chapter
+    2) and its clusters are farther apart, in the space of their centres, than clusters of
+    unstructured Gaussian clouds with the covariance of the vectors. The smallest qualifying number
+    with at least 0.9 times the highest silhouette is chosen, or one cluster if none qualifies.
+
+    `seed` is the random seed of the clouds.
 
     Raises:
         InputError: `occurrences` is empty, or has fewer different vectors than `n_clusters`.
@@ -128,24 +135,31 @@ def _clustered(
                 f"n_clusters must be at most {n_different}, the number of different occurrences, "
                 f"got {n_clusters}."
             )
-        return Clusters.of_points(points, _k_means(points, n_clusters, seed))
+        return Clusters.from_points(points, _k_means(points, [n_clusters])[n_clusters])
     most = min(max_clusters, n_different, len(points) // _MIN_SIZE)
-    by_number = {k: _k_means(points, k, seed) for k in range(2, most + 1)}
-    silhouettes = {k: _silhouette(points, of, "cosine") for k, of in by_number.items()}
-    is_clear = _beyond_cloud(occurrences.layer(layer), by_number, seed)
-    clear = {k: x for k, x in silhouettes.items() if x >= _MIN_SILHOUETTE and is_clear[k]}
-    bound = _NEARLY * max(clear.values(), default=0.0)
-    one = np.zeros(len(points), np.int64)
-    best = next((by_number[k] for k, value in clear.items() if value >= bound), one)
-    return Clusters.of_points(points, best, silhouettes)
+    by_number = _k_means(points, range(2, most + 1))
+    silhouette = import_extra("sklearn.metrics", _PURPOSE).silhouette_score
+    silhouettes = {k: float(silhouette(points, of, metric="cosine")) for k, of in by_number.items()}
+    qualifying = {k: by_number[k] for k, x in silhouettes.items() if x >= _MIN_SILHOUETTE}
+    is_clear = _beyond_clouds(occurrences.layer(layer), qualifying, seed)
+    clear = [k for k in qualifying if is_clear[k]]
+    if clear:
+        bound = _NEARLY * max(silhouettes[k] for k in clear)
+        best = next(k for k in clear if silhouettes[k] >= bound)
+        return Clusters.from_points(points, by_number[best], silhouettes)
+    reason = "clusters are not clearer than those of a Gaussian cloud"
+    if max_clusters == 1:
+        reason = ""
+    elif n_different == 1:
+        reason = "all vectors are equal" if len(points) > 1 else "there is one occurrence"
+    elif most < 2:
+        reason = f"two clusters need {2 * _MIN_SIZE} occurrences"
+    elif not qualifying:
+        reason = f"silhouettes are below {_MIN_SILHOUETTE}"
+    return Clusters.from_points(points, np.zeros(len(points), np.int64), silhouettes, reason)
 
 
-def _silhouette(points: np.ndarray, clusters: np.ndarray, metric: str) -> float:
-    metrics = import_extra("sklearn.metrics", _PURPOSE)
-    return float(metrics.silhouette_score(points, clusters, metric=metric))
-
-
-def _beyond_cloud(
+def _beyond_clouds(
     vectors: np.ndarray, by_number: Mapping[int, np.ndarray], seed: int
 ) -> dict[int, bool]:
     """Whether each number of clusters of vectors (n, dim) is clearer than in Gaussian clouds.
@@ -159,18 +173,27 @@ def _beyond_cloud(
     points = centred @ axes[:_COMPONENTS].T
     deviations /= np.sqrt(len(points))
     rng = np.random.default_rng(seed)
-    expected = []  # silhouettes (clouds, numbers of clusters)
+    expected = []  # separations (clouds, numbers of clusters)
     for _ in range(_CLOUDS):
         # The axes of a cloud are its principal components.
         cloud = rng.normal(size=(min(len(points), _CLOUD_SIZE), len(deviations))) * deviations
         directions, cloud = unit(cloud)[:, :_COMPONENTS], cloud[:, :_COMPONENTS]
-        expected.append([
-            _silhouette(cloud, _k_means(directions, k, seed), "euclidean") for k in by_number
-        ])  # fmt: skip
+        clusters = _k_means(directions, by_number)
+        expected.append([_separation(cloud, of) for of in clusters.values()])
     spread = float(np.std(expected, axis=0, ddof=1).mean())
     bounds = np.mean(expected, axis=0) + _DEVIATIONS * spread
-    silhouettes = [_silhouette(points, of, "euclidean") for of in by_number.values()]
-    return dict(zip(by_number, silhouettes > bounds, strict=True))
+    separations = [_separation(points, of) for of in by_number.values()]
+    return dict(zip(by_number, separations > bounds, strict=True))
+
+
+def _separation(points: np.ndarray, clusters: np.ndarray) -> float:
+    """The logarithm of the variance between clusters over the variance within them (Calinski and
+    Harabasz 1974), in the space of the centres, without the noise around it."""
+    metrics = import_extra("sklearn.metrics", _PURPOSE)
+    centres = _centres(points, clusters) - points.mean(axis=0)
+    axes = np.linalg.svd(centres, full_matrices=False)[2][: len(centres) - 1]
+    score = metrics.calinski_harabasz_score(points @ axes.T, clusters)
+    return float(np.log(score / len(points)))  # the score grows with the number of points
 
 
 # Typical occurrences and words
@@ -327,8 +350,33 @@ def principal_components(vectors: np.ndarray, n: int) -> tuple[np.ndarray, np.nd
     return pca.fit_transform(vectors), pca.explained_variance_ratio_
 
 
-def _k_means(points: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """The cluster of each row, 0 the largest: int64 (n,)."""
-    cluster = import_extra("sklearn.cluster", _PURPOSE)
-    labels = cluster.KMeans(k, n_init=_STARTS, random_state=seed).fit_predict(points)
-    return np.argsort(np.argsort(-np.bincount(labels), kind="stable"))[labels]
+def _centres(points: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    return np.stack([points[clusters == k].mean(axis=0) for k in range(clusters.max() + 1)])
+
+
+def _k_means(points: np.ndarray, numbers: Iterable[int]) -> dict[int, np.ndarray]:
+    """The cluster of each row for each number of clusters, 0 the largest: int64 (n,).
+
+    Random starts end in different optima; Ward's clusters do not depend on a seed or an order.
+    """
+    hierarchy = import_extra("scipy.cluster.hierarchy", _PURPOSE)
+    numbers = list(numbers)
+    some = points[np.lexsort(points.T)][:: 1 + len(points) // _MOST_WARD]
+    starts = np.zeros((len(some), len(numbers)), np.int64)
+    if max(numbers, default=1) > 1:
+        starts = hierarchy.cut_tree(hierarchy.ward(some), numbers)
+    by_number = {}
+    for k, start in zip(numbers, starts.T, strict=True):
+        labels = _nearest(points, _centres(some, start))
+        for _ in range(_ITERATIONS):
+            labels, before = _nearest(points, _centres(points, labels)), labels
+            if len(np.unique(labels)) < k or (labels == before).all():
+                labels = before
+                break
+        sizes = np.bincount(labels)
+        by_number[k] = np.argsort(np.argsort(-sizes, kind="stable"))[labels]
+    return by_number
+
+
+def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    return (np.square(centres).sum(axis=1) / 2 - points @ centres.T).argmin(axis=1)

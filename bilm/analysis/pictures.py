@@ -196,7 +196,7 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
     grey = [name for name in (_OTHERS, _UNLABELLED) if name in kinds and name not in coloured]
     names = coloured + grey
     of = np.array([names.index(kind) for kind in kinds])
-    clusters = Clusters.of_points(occurrences.directions(projection.layers[0]), of)
+    clusters = Clusters.from_points(occurrences.directions(projection.layers[0]), of)
     return Kinds(colour, names, clusters, [*range(len(coloured)), *[-1] * len(grey)])
 
 

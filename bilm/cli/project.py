@@ -91,7 +91,7 @@ def _draw(
     if args.colour is None and occurrences.labels is None:
         is_clustered = len(set(occurrences.names)) <= _MOST_CLUSTERED
     if occurrences.clusters is None and is_clustered:
-        occurrences = analysis.with_clusters(occurrences, seed=args.seed)
+        occurrences = analysis.with_clusters(occurrences)
     with ProgressDisplay() as display:
         projection = analysis.project(
             occurrences,

@@ -8,10 +8,11 @@ forms, whose occurrences are clustered together.
 
 Clustering is by k-means. Without --clusters, numbers from 2 to --max_clusters are tried. A number
 qualifies if its mean silhouette is at least 0.25 and its clusters are clearer than the clusters of
-an unstructured Gaussian cloud with the same covariance. The smallest qualifying number within 0.9
-times the highest silhouette is chosen, or 1 if none qualifies. The occurrences in a cluster have
-similar vectors: they may share a sense, a part of speech or a capital letter. With --labels, it
-also prints the agreement of clusters and labels: ARI (0 by chance, 1 if identical) and V-measure.
+unstructured Gaussian clouds with the same covariance. The smallest qualifying number within 0.9
+times the highest silhouette is chosen, or 1 if none qualifies; the first line says why. The
+occurrences in a cluster have similar vectors: they may share a sense, a part of speech or a capital
+letter. With --labels, it also prints the agreement of clusters and labels: ARI (0 by chance, 1 if
+identical) and V-measure.
 
 --occurrences also saves the clusters, and `bilm project --occurrences` draws them.
 
@@ -123,7 +124,7 @@ def _cluster_words(
     from bilm.analysis.clusters import typical_words
 
     words = words or list(dict.fromkeys(occurrences.names))
-    settings = flags.keywords(args, "layer", "max_clusters", "seed")
+    settings = flags.keywords(args, "layer", "max_clusters")
     result = []
     for word in words:
         subset = occurrences.select(occurrences.names == word)
@@ -134,6 +135,7 @@ def _cluster_words(
             "word": word,
             "occurrences": len(subset),
             "layer": args.layer,
+            "reason": clusters.reason,
             "silhouettes": {str(k): round(x, 4) for k, x in clusters.silhouettes.items()},
             "typical_words": "nearby" if predictor is None else "substitutes",
             "clusters": [],
@@ -162,7 +164,7 @@ def _lines(summary: dict[str, Any], width: int) -> list[str]:
     layer = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
     lines = [
         f"{summary['word']}: {count(summary['occurrences'], 'occurrence')}, {layer}, "
-        f"{count(len(clusters), 'cluster')}"
+        f"{count(len(clusters), 'cluster')}" + f" ({summary['reason']})" * bool(summary["reason"])
     ]
     if summary["silhouettes"]:
         values = "  ".join(f"{k}: {value:.2f}" for k, value in summary["silhouettes"].items())
