@@ -22,7 +22,7 @@ import numpy as np
 from bilm.cli import main
 from bilm.files.checkpoints import load_options_latest_checkpoint
 from bilm.training import loop, start
-from bilm.training.run_state import read_run_state
+from bilm.training.state import read_state
 from tests.command_line import OPTIONS, WORDS
 from tests.compare import checkpoint_tensors
 from tests.faulty_files import begin, run_here
@@ -58,9 +58,9 @@ def share_one_model() -> None:
     made: dict[str, Any] = {}
     make_trainer, make_scorer = start.Trainer, loop.Scorer
 
-    def trainer(options: Any, replicas: Any, settings: Any) -> Any:
+    def trainer(*arguments: Any) -> Any:
         if "trainer" not in made:
-            made["trainer"] = first = make_trainer(options, replicas, settings)
+            made["trainer"] = first = make_trainer(*arguments)
             variables = [*(weight.variable for weight in first.table), *first.slots.values()]
             made["begin"] = [(variable, variable.numpy()) for variable in variables]
         new = copy.copy(made["trainer"])
@@ -93,9 +93,9 @@ def result_of(folder: Path) -> dict[str, Any]:
     }
     for place in (folder, folder / "best"):
         prefix = load_options_latest_checkpoint(place)[1]
-        record = read_run_state(prefix)
+        record = read_state(prefix)
         assert record is not None
-        result[f"{place.name} record"] = dataclasses.replace(record, seconds=0, elapsed=0)
+        result[f"{place.name} record"] = dataclasses.replace(record, run_seconds=0, elapsed=0)
         result[f"{place.name} tensors"] = checkpoint_tensors(prefix)
     return result
 

@@ -95,7 +95,7 @@ class Events(list):
     def __call__(self, record):
         names = ("step", "total_steps", "epoch", "n_tokens", "seconds")
         heldout = dict(record.heldout).get(record.step)
-        perplexity = record.state.train_perplexity
+        perplexity = record.perplexity
         facts = {name: getattr(record, name) for name in names}
         self.append(SimpleNamespace(**facts, perplexity=perplexity, heldout=heldout))
 

@@ -27,8 +27,7 @@ from bilm.files.checkpoints import (
     save_checkpoint,
     tidy_folder,
 )
-from bilm.training.run_state import HeldoutState, RunSettings, RunState, read_run_state
-from bilm.training.schedule import Plan
+from bilm.training.state import RunState, read_state
 from tests import oracle
 from tests.compare import checkpoint_tensors, contents
 from tests.small_runs import small_options, write_corpus
@@ -99,12 +98,12 @@ def test_the_newest_checkpoint_and_the_options(model_folder):
     options, prefix = bilm.load_options_latest_checkpoint(str(model_folder))
     assert prefix == str(model_folder / "model.ckpt-3")
     assert Options.from_dict(options, training=True).n_epochs == 9
-    assert read_step(prefix) == 3 and read_run_state(prefix).done == 3
+    assert read_step(prefix) == 3 and read_state(prefix).done == 3
 
 
 def test_a_checkpoint_of_the_original_has_no_record(golden):
     prefix = str(golden / "training" / "words" / "end" / "model.ckpt-10")
-    assert read_run_state(prefix) is None and read_step(prefix) == 10
+    assert read_state(prefix) is None and read_step(prefix) == 10
 
 
 def cut(path, share=None, n_bytes=None):
@@ -305,17 +304,28 @@ def test_the_best_checkpoint_where_files_cannot_be_linked(tmp_path, monkeypatch)
 
 
 STATE = IteratorState(9, 1, True, False, 0, 1, 2, 20, 7, 30, (RowPosition(6, 3, 1), None))
-RECORD = RunState(
+STORED = RunState(
     step=9,
     position=84,
     batch_shape=(3, 4),
-    plan=Plan(108, 0, 24, 24, None, (1, None, 108, 2)),
+    start=0,
+    warmup=24,
+    decay=24,
+    end=108,
+    length=(1, None, 108, 2),
+    n_train_tokens=108,
     tokens=84,
     passes=2.5,
-    seconds=1.5,
-    train_perplexity=float("inf"),
-    settings=RunSettings(5, "bfloat16", "elmo"),
-    heldout=HeldoutState(20.5, 8, 1, 9, 42),
+    run_seconds=1.5,
+    perplexity=float("inf"),
+    seed=5,
+    precision="bfloat16",
+    init_from="elmo",
+    best=20.5,
+    best_step=8,
+    since_best=1,
+    measured_at=9,
+    heldout_predictions=42,
     iterator_state=(STATE, None),
 )
 
@@ -333,22 +343,28 @@ def written(folder, text):
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
-    tensors = {"x": np.ones(3, np.float32), "bilm/record": json.dumps(RECORD.to_dict()),
-               "train_perplexity": np.float32(RECORD.train_perplexity)}  # fmt: skip
+    tensors = {"x": np.ones(3, np.float32), "bilm/record": json.dumps(STORED.to_dict()),
+               "train_perplexity": np.float32(STORED.perplexity)}  # fmt: skip
     prefix = save_checkpoint(tmp_path, 9, tensors)
-    assert read_run_state(prefix) == RECORD and read_step(prefix) == 9
-    alone = dataclasses.replace(RECORD, iterator_state=(STATE,))
-    assert alone.to_dict()["iterator_state"] == STATE.to_dict()
-    assert RunState.from_dict(alone.to_dict() | {"batch_shape": [3, 4]}) == alone
+    assert read_state(prefix) == STORED and read_step(prefix) == 9
     assert np.isinf(tf.train.load_checkpoint(prefix).get_tensor("train_perplexity"))
 
 
-def test_a_record_of_the_previous_version(tmp_path):
-    """It counted steps, held the schedule in its settings, and had no plan."""
-    values = RECORD.to_dict()
-    for name in ("plan", "position", "elapsed"):
-        del values[name]
-    values["done"] = 7
-    values["run"]["schedule"] = {"kind": "cosine", "warmup_steps": 2}
-    record = read_run_state(written(tmp_path, json.dumps(values)))
-    assert record == dataclasses.replace(RECORD, plan=Plan(None))
+@pytest.mark.parametrize("seconds", [None, 60.0])
+def test_a_record_of_version_0_1(tmp_path, seconds):
+    """It had groups and other names. A run by time had an end once its speed was known."""
+    values = {
+        "batch_shape": [3, 4], "step": 9, "position": 84, "tokens": 84, "passes": 2.5,
+        "seconds": 1.5, "elapsed": 0.0, "train_perplexity": float("inf"), "seed": 5,
+        "plan": {"end": 108, "start": 0, "warmup": 24, "decay": 24, "seconds": seconds,
+                 "settings": [1, None, 108, 2]},
+        "heldout": {"best": 20.5, "best_step": 8, "since_best": 1, "measured_at": 9,
+                    "n_predictions": 42, "checksum": None, "unigram": None},
+        "run": {"precision": "bfloat16", "init_from": "elmo"},
+        "iterator_state": [STATE.to_dict(), None],
+    }  # fmt: skip
+    expected = dataclasses.replace(STORED, time_limit=seconds)
+    assert read_state(written(tmp_path, json.dumps(values))) == expected
+    values["iterator_state"] = STATE.to_dict()
+    alone = read_state(written(tmp_path, json.dumps(values)))
+    assert alone == dataclasses.replace(expected, iterator_state=(STATE,))

@@ -14,7 +14,7 @@ from bilm.cli import main
 from bilm.cli.training_run import override
 from bilm.core.options import Options, preset
 from bilm.training import load_options_latest_checkpoint, train
-from bilm.training.run_state import read_run_state
+from bilm.training.state import read_state
 from tests.command_line import OPTIONS, input_error, train_arguments
 
 pytestmark = pytest.mark.eager
@@ -59,7 +59,7 @@ def test_train_prints_the_model_and_shows_progress(text, capsys):
 
 def precision_of(save_dir: str) -> str:
     _, checkpoint = load_options_latest_checkpoint(save_dir)
-    return read_run_state(checkpoint).settings.precision
+    return read_state(checkpoint).precision
 
 
 @pytest.mark.slow
@@ -186,7 +186,7 @@ def test_epochs_replace_the_steps_of_a_run_by_time():
     options = Options.from_dict(preset("tiny") | {"n_steps": 100}, training=True)
     names = ("batch_size", "learning_rate", "adam_learning_rate", "n_train_tokens", "reset_rate")
     names += ("warmup_steps",)
-    flags = argparse.Namespace(**dict.fromkeys((*names, "lr_schedule")), n_epochs=3)
+    flags = argparse.Namespace(**dict.fromkeys((*names, "lr_schedule", "time")), n_epochs=3)
     found = override(options, flags)
     assert (found.n_epochs, found.n_steps) == (3, None)
     flags.n_epochs = None
@@ -213,7 +213,7 @@ def test_restart_takes_an_original_checkpoint(tmp_path: Path, golden: Path, caps
     arguments = ["restart", "--save-dir", str(save_dir), "--vocab-file", str(golden / "vocab.txt"),
                  "--train-prefix", str(golden / "corpus" / "*.txt"), "--n_epochs", "1"]  # fmt: skip
     assert main(arguments) == 0
-    record = read_run_state(load_options_latest_checkpoint(save_dir)[1])
+    record = read_state(load_options_latest_checkpoint(save_dir)[1])
     assert record.done > 0 and (record.tokens, record.passes) == (None, None)
     kept = (save_dir / "vocab.txt").read_text(encoding="utf-8")
     assert kept == (golden / "vocab.txt").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import socket
 import numpy as np
 import pytest
 
-from bilm.training.run_state import read_run_state
+from bilm.training.state import read_state
 from tests.command_line import make_text, train_arguments
 from tests.compare import assert_same_checkpoint, contents
 from tests.processes import bound_files, saved_steps, start_bilm, wait_for
@@ -69,8 +69,8 @@ def assert_close(mine, theirs):
 
 def assert_same(checkpoint, other):
     assert_same_checkpoint(checkpoint, other)
-    clocks = {"seconds": 0, "elapsed": 0}
-    mine, theirs = (dataclasses.replace(read_run_state(p), **clocks) for p in (checkpoint, other))
+    clocks = {"run_seconds": 0, "elapsed": 0}
+    mine, theirs = (dataclasses.replace(read_state(p), **clocks) for p in (checkpoint, other))
     assert mine == theirs
 
 
@@ -108,7 +108,7 @@ def test_two_processes_are_one_with_the_rows_of_both(tmp_path):
     } or "model.ckpt-3.index" not in names  # fmt: skip
     log = (tmp_path / "two" / "train_log.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in log] == [1, 3, 6, 6]
-    places = read_run_state(two[0]).iterator_state
+    places = read_state(two[0]).iterator_state
     assert [(place.worker, place.n_workers) for place in places] == [(0, 2), (1, 2)]
 
 
@@ -117,11 +117,11 @@ def test_another_number_of_workers_goes_on_with_the_shard(tmp_path):
     workers = start_two(job | {"save_dir": str(tmp_path / "two"), "stop": 2})
     (stopped, *_), _ = [results(process)[0] for process in workers]
     assert stopped.endswith("model.ckpt-3")  # of several workers, each may stop a step later
-    load = min(place.shard for place in read_run_state(stopped).iterator_state)
+    load = min(place.shard for place in read_state(stopped).iterator_state)
     one = start(as_one(job, tmp_path / "one", checkpoint=stopped, stop=4))
     said = one.communicate(timeout=300)[1]
     assert "now 4 by 4, workers were 2 and are now 1; the LSTM states start at zero" in said
-    record = read_run_state(str(tmp_path / "one" / "model.ckpt-4"))
+    record = read_state(str(tmp_path / "one" / "model.ckpt-4"))
     assert record.done == 4 and record.iterator_state[0].shard >= load
     assert (record.iterator_state[0].worker, record.iterator_state[0].n_workers) == (0, 1)
 
@@ -184,7 +184,7 @@ def test_workers_that_stop_or_die_stop_the_other_and_the_run_goes_on(whole, tmp_
 
     assert ends(start_command(text, run))[0] == [0, 0]
     assert_same(str(run / "model.ckpt-12"), str(whole_dir / "model.ckpt-12"))
-    best = read_run_state(str(whole_dir / "model.ckpt-12")).heldout.best_step
+    best = read_state(str(whole_dir / "model.ckpt-12")).best_step
     assert (run / "best" / f"model.ckpt-{best}.index").exists()
 
 

@@ -20,7 +20,7 @@ class Run(NamedTuple):
     recorded: Path  # the case's folder
     options: dict
     expected: np.ndarray  # recorded perplexities
-    record: bilm.training.TrainingRecord
+    record: bilm.training.RunState
     folder: Path  # checkpoints of the run
 
 

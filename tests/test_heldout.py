@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.inference.scorer import Perplexity, exp_of_loss
 from bilm.intervals import Interval
-from bilm.training.run_state import HeldoutState
+from bilm.training.state import RunState
 
 
 @pytest.mark.parametrize(
@@ -34,13 +36,13 @@ def test_intervals_that_are_none(text):
 
 
 def measured(values, n_predictions=5):
-    """The held-out state after each measurement."""
+    """Copies of the state after each measurement."""
     numbers = np.broadcast_to(n_predictions, len(values)).tolist()
-    state, found = HeldoutState(), []
-    for step, (value, n) in enumerate(zip(values, numbers, strict=True), 1):
-        state = state.after(Perplexity.of_losses(np.log([value, value]) * n, n), step)
-        found.append(state)
-    return found
+    state, states = RunState((1, 1)), []
+    for state.step, (value, n) in enumerate(zip(values, numbers, strict=True), 1):
+        state.add_evaluation(Perplexity.of_losses(np.log([value, value]) * n, n))
+        states.append(copy.copy(state))
+    return states
 
 
 def test_the_best_measurement():

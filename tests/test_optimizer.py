@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bilm.core.options import Options
 from bilm.core.weight_names import lstm_blocks
 from bilm.training import LanguageModel
 from bilm.training.optimizer import Optimizer, orthogonal, sum_repeated_rows
-from bilm.training.schedule import Plan
+from bilm.training.state import RunState
 from tests import oracle
 from tests.small_runs import small_options
 
@@ -285,5 +286,27 @@ def test_muon_trains_the_kernels_of_the_lstms():
     ],
 )
 def test_factors_of_a_schedule(kind, warmup, factors):
-    plan = Plan.with_end(5, warmup)
-    np.testing.assert_allclose([plan.factor(kind, k, 1) for k in range(5)], factors, rtol=1e-6)
+    state = RunState((1, 1))
+    state.set_length(Options.from_dict(small_options(n_steps=5, warmup_steps=warmup), True))
+    computed = []
+    for state.position in range(5):
+        computed.append(state.rate_factor(kind))
+    np.testing.assert_allclose(computed, factors, rtol=1e-6)
+
+
+def test_factors_of_a_run_by_time():
+    """They follow the share of the time after set-up: a warm-up of 5 %, then the schedule."""
+    state = RunState((1, 1), setup=20.0)
+    state.set_length(Options.from_dict(small_options(warmup_steps=7), True), seconds=220.0)
+    times = [0, 20, 24, 30, 125, 220, 300]
+    computed = {"linear": [], "cosine": [], "constant": []}
+    for state.elapsed in times:
+        for kind, factors in computed.items():
+            factors.append(state.rate_factor(kind))
+    np.testing.assert_allclose(computed["linear"], [0.01, 0.01, 0.4, 1, 0.5, 0, 0])
+    np.testing.assert_allclose(computed["cosine"], [0.01, 0.01, 0.4, 1, 0.5, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(computed["constant"], [0.01, 0.01, 0.4, 1, 1, 1, 1])
+    state.warmup, state.elapsed = 0, 20
+    assert state.rate_factor("linear") == 1
+    with pytest.raises(KeyError):
+        state.rate_factor("exponential")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,12 +16,10 @@ from bilm.core.errors import InputError
 from bilm.core.options import Options, preset
 from bilm.data import LMDataset, load_vocab
 from bilm.intervals import parse_duration
-from bilm.training import loop
 from bilm.training.planning import choose_length
-from bilm.training.schedule import Plan
+from bilm.training.state import RunState
 from bilm.training.trainer import Trainer
 from tests.command_line import input_error, make_text, train_arguments
-from tests.compare import assert_same_checkpoint
 from tests.small_runs import small_options, train, write_corpus
 
 
@@ -71,128 +68,116 @@ def test_the_original_recipe_leaves_nothing_open():
     assert choose_length(options, 640) == options
 
 
-class Clock:
-    """A clock that a step moves by `step` seconds, and an evaluation by two."""
-
-    now = 0.0
-
-    def __init__(self, step):
-        self.step = step
-
-    def monotonic(self):
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    clock = Clock(lambda n: 1.0)
-    run_step, measure, n = Trainer.run_step, loop.evaluate, itertools.count(1)
+    """A clock that a step moves by one second."""
+    fake = SimpleNamespace(now=0.0, monotonic=lambda: fake.now)
+    run_step = Trainer.run_step
 
     def timed_step(*arguments):
-        clock.now += clock.step(next(n))
+        fake.now += 1
         return run_step(*arguments)
 
-    def timed_evaluation(*arguments, **settings):
-        clock.now += 2
-        return measure(*arguments, **settings)
-
     for module in ("loop", "start"):
-        monkeypatch.setattr(f"bilm.training.{module}.time", clock)
+        monkeypatch.setattr(f"bilm.training.{module}.time", fake)
     monkeypatch.setattr(Trainer, "run_step", timed_step)
-    monkeypatch.setattr(loop, "evaluate", timed_evaluation)
-    return clock
+    return fake
 
 
-def by_time(corpus, folder, *checkpoint, stop=None, **settings):
+def by_time(corpus, folder, *checkpoint, stop=None, **changes):
     """A run of a minute, its options.json, and its log."""
-    options = small_options(schedule="linear") | {"n_epochs": None}
-    settings = {"time_limit": "1min", "progress": lambda record: record.step == stop} | settings
-    if settings.pop("heldout", False):
-        settings["heldout"] = corpus.data(options, "heldout.txt", test=True)
+    options = small_options(schedule="linear", warmup_steps=5, n_steps=7) | changes
     data = corpus.data(options, shuffle_on_load=True)
-    record = train(options, data, folder, *checkpoint, **settings)
+    settings = {"time_limit": "1min", "progress": lambda state: state.step == stop}
+    state = train(options, data, folder, *checkpoint, **settings)
     stored = json.loads((folder / "model" / "options.json").read_text("utf-8"))
     lines = (folder / "log" / "train_log.jsonl").read_text("utf-8").splitlines()
-    return record, stored, {line["step"]: line for line in map(json.loads, lines)}
+    return state, stored, {line["step"]: line for line in map(json.loads, lines)}
 
 
 def test_a_run_by_time_uses_its_time(clock, tmp_path):
-    """The rate stays until a fifth of the time has passed, and falls to zero at the last step."""
-    record, stored, log = by_time(write_corpus(tmp_path), tmp_path)
-    assert (record.step, stored["n_steps"], clock.now) == (60, 60, 60.0)
-    assert log[10]["learning_rate"] == pytest.approx(0.2)
-    assert log[30]["learning_rate"] == pytest.approx(0.2 * (1 - 16 / 47))
-    assert log[60]["learning_rate"] == pytest.approx(0.2 / 47)
+    """A step follows the time at the beginning of the step before it, from the second step on."""
+    state, stored, log = by_time(write_corpus(tmp_path), tmp_path)
+    assert (state.step, state.total_steps, clock.now) == (61, 61, 61.0)
+    assert (stored["n_epochs"], "n_steps" in stored) == (None, False)
+    share = (28 - 1) / (60 - 1)
+    assert log[30]["learning_rate"] == pytest.approx(0.2 * (1 - (share - 0.05) / 0.95))
+    assert log[1]["learning_rate"] == pytest.approx(0.002)
+    assert log[61]["learning_rate"] == pytest.approx(0.2 / 0.95 / 59)
 
 
 @pytest.mark.slow
-def test_a_busy_beginning_does_not_shorten_a_run_by_time(clock, tmp_path):
-    clock.step = lambda n: 3.0 if n < 3 else 1.0  # it compiles, or the machine is busy
-    assert by_time(write_corpus(tmp_path), tmp_path)[0].step == 56
-    assert clock.now == 60.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("heldout_every", ["1 steps", "5 steps"])
-def test_evaluations_are_part_of_a_run_by_time(clock, tmp_path, heldout_every):
-    settings = {"heldout": True, "heldout_every": heldout_every}
-    by_time(write_corpus(tmp_path), tmp_path, **settings)
-    assert 55 <= clock.now <= 62
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stop", [8, 20])
-def test_a_run_by_time_resumes_bit_for_bit(clock, tmp_path, stop):
-    """Before its length is fixed, the time that has passed counts; afterwards, nothing but steps:
-    here each takes another time."""
+@pytest.mark.parametrize("stop", [1, 8, 40])
+def test_a_run_by_time_is_resumed_with_the_rest_of_its_time(clock, tmp_path, stop):
     corpus = write_corpus(tmp_path)
-    whole, *_ = by_time(corpus, tmp_path / "whole")
-    clock.now = 0.0
-    stopped, *_ = by_time(corpus, tmp_path / "again", stop=stop)
-    assert stopped.total_steps == (None if stop == 8 else 60)
+    stopped, *_ = by_time(corpus, tmp_path, stop=stop)
     clock.now = 1e6
-    if stop == 20:
-        clock.step = lambda n: 0.1
-    again, stored, _ = by_time(corpus, tmp_path / "again", stopped.checkpoint)
-    assert stored["n_steps"] == again.step == 60
-    if stop == 20:
-        assert_same_checkpoint(again.checkpoint, whole.checkpoint)
+    state, *_ = by_time(corpus, tmp_path, stopped.checkpoint)
+    assert 60 <= state.step <= 62 and state.n_steps == state.step - stop
+    again, *_ = by_time(corpus, tmp_path, state.checkpoint)
+    assert again.n_steps == 0
 
 
-def test_a_time_that_is_too_short_is_twenty_steps(clock, tmp_path, caplog):
-    record, *_ = by_time(write_corpus(tmp_path), tmp_path, time_limit="2s")
-    assert record.step == 20 and "too few for a model" in caplog.text
+@pytest.mark.parametrize(("n_train_tokens", "dropout"), [(160, 0.1), (9999, 0.0)])
+def test_the_dropout_of_a_run_by_time_follows_its_passes(clock, tmp_path, n_train_tokens, dropout):
+    changes = {"dropout": None, "n_train_tokens": n_train_tokens}
+    state, stored, _ = by_time(write_corpus(tmp_path), tmp_path, stop=11, **changes)
+    assert stored["dropout"] == dropout and state.n_train_tokens == n_train_tokens
+
+
+def test_a_run_by_time_is_described_before_its_dropout_is_chosen(clock, tmp_path, capsys):
+    by_time(write_corpus(tmp_path), tmp_path, stop=2, dropout=None)
+    assert main(["info", str(tmp_path / "model")]) == 0
+    assert "; for 1 min 00 s; dropout not chosen yet; " in capsys.readouterr().out
 
 
 # Changes of a run's length and batches
 
 
-def test_a_plan_counts_tokens():
-    options = Options.from_dict(
-        small_options(schedule="linear", warmup_steps=2, n_steps=10), training=True
-    )
-    plan = Plan.from_options(options, 8)
-    rates = [plan.factor("linear", position, 8) for position in range(0, 80, 8)]
-    expected = [Plan.with_end(10, 2).factor("linear", step, 1) for step in range(10)]
-    assert rates == expected and plan.resumed(options, 40, 16) == plan
-    # In batches of twice the size, the rates go on as they were.
-    assert [plan.factor("linear", p, 16) for p in range(16, 80, 16)] == expected[2::2]
+def run_of_ten_steps(**changes):
+    state = RunState((1, 8))
+    state.set_length(ten_steps(**changes))
+    return state
 
 
-def test_a_run_that_had_ended_is_made_longer(caplog):
-    """The rates rise and fall once more; a run that had not ended falls more slowly."""
-    options = Options.from_dict(
-        small_options(schedule="linear", warmup_steps=2, n_steps=10), training=True
-    )
-    plan, longer = Plan.from_options(options, 8), dataclasses.replace(options, n_steps=20)
-    again = plan.resumed(longer, 80, 8)
-    assert [again.factor("linear", 8 * step, 8) for step in (10, 11, 12, 16, 19)] == [
-        0.5, 1.0, 1.0, 0.5, 0.125,
-    ]  # fmt: skip
+def ten_steps(**changes):
+    values = {"schedule": "linear", "warmup_steps": 2, "n_steps": 10} | changes
+    return Options.from_dict(small_options(**values), training=True)
+
+
+def factors(state, positions):
+    computed = []
+    for state.position in positions:
+        computed.append(state.rate_factor("linear"))
+    return computed
+
+
+def test_a_length_counts_tokens():
+    state = run_of_ten_steps()
+    expected = [0.5, 1, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125]
+    assert factors(state, range(0, 80, 8)) == expected
+    # In batches of twice the size, the rates continue.
+    state.position, state.batch_shape = 40, (2, 8)
+    state.change_length(ten_steps())
+    assert factors(state, range(16, 80, 16)) == expected[2::2]
+
+
+def test_a_finished_run_is_made_longer(caplog):
+    """The rates rise and fall once more; a running run falls more slowly."""
+    state = run_of_ten_steps()
+    state.position = 80
+    state.change_length(ten_steps(n_steps=20))
+    steps = (10, 11, 12, 16, 19)
+    assert factors(state, [8 * step for step in steps]) == [0.5, 1.0, 1.0, 0.5, 0.125]
     assert "they rise again in a warm-up of 16 tokens, and fall to zero at 160" in caplog.text
-    running = plan.resumed(longer, 40, 8)
-    assert running.factor("linear", 40, 8) == Plan.with_end(20, 2).factor("linear", 5, 1)
-    assert plan.resumed(dataclasses.replace(options, n_steps=4), 80, 8) == plan
+    state = run_of_ten_steps()
+    state.position = 40
+    state.change_length(ten_steps(n_steps=20))
+    assert factors(state, [40]) == factors(run_of_ten_steps(n_steps=20), [40])
+    state = run_of_ten_steps()
+    state.position = 80
+    state.change_length(ten_steps(n_steps=4))
+    assert state.end == 80
 
 
 def test_the_first_rate_of_a_warm_up_is_in_the_log(tmp_path):
@@ -236,12 +221,18 @@ def test_a_warning_if_the_vocabulary_is_not_sorted_by_frequency(tmp_path, caplog
 @pytest.mark.slow
 def test_the_same_command_keeps_the_length_of_a_run_by_time(clock, tmp_path: Path, capsys):
     text = make_text(tmp_path)
-    arguments = train_arguments(text, str(tmp_path / "model"), "--batch_size=4", "--time=1min")
+    options = json.loads(Path(text.options).read_text("utf-8")) | {"n_steps": 7}
+    Path(text.options).write_text(json.dumps(options), "utf-8")
+    arguments = train_arguments(text, str(tmp_path / "model"), "--batch_size=4", "--time=30s")
     assert main(arguments) == 0
-    stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
     capsys.readouterr()
-    assert main(arguments) == 0  # all steps are done
-    again = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
-    assert again == stored and stored["n_steps"] == 60
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith("all steps of this run are done; ")
     error = input_error([*arguments[:-1], "--time=2min"], capsys)
-    assert "seconds of --time is 60.0 there, 120.0 here" in error
+    assert "seconds of --time is 30.0 there, 120.0 here" in error
+    assert main(["info", str(tmp_path / "model")]) == 0
+    assert "; for 30 s; dropout 0.1; " in capsys.readouterr().out
+    # `restart` can extend it by passes.
+    more = ["--train_prefix", text.training, "--n_epochs", "2"]
+    assert main(["restart", "--save_dir", str(tmp_path / "model"), *more]) == 0
+    assert "trained 19 steps; " in capsys.readouterr().out

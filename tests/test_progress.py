@@ -11,9 +11,7 @@ import pytest
 
 from bilm.cli.training_run import training_display
 from bilm.progress import ProgressDisplay, counted, duration
-from bilm.training import Perplexity, TrainingRecord
-from bilm.training.run_state import HeldoutState, RunState
-from bilm.training.schedule import Plan
+from bilm.training import Perplexity, RunState
 
 
 class Terminal(io.StringIO):
@@ -178,12 +176,11 @@ def test_duration(seconds, text):
 
 def at(step, total_steps, tokens, seconds, perplexity=1234.56, heldout=None, best_step=None):
     """A record after a step of 10 tokens."""
-    state = RunState(
-        (1, 10), step, 10 * step, Plan(10 * total_steps), seconds=seconds,
-        train_perplexity=perplexity, heldout=HeldoutState(best_step=best_step),
+    return RunState(
+        (1, 10), step=step, position=10 * step, end=10 * total_steps, run_seconds=seconds,
+        perplexity=perplexity, best_step=best_step, n_train_tokens=10**9,
+        before=(0, 10 * step - tokens, 0.0), heldout=[] if heldout is None else [(step, heldout)],
     )  # fmt: skip
-    first = RunState((1, 10), position=10 * step - tokens)
-    return TrainingRecord(first, state, heldout=[] if heldout is None else [(step, heldout)])
 
 
 def test_training_is_measured_from_the_second_step(log, clock):
@@ -205,9 +202,8 @@ def test_training_is_measured_from_the_second_step(log, clock):
     ]
 
 
-def test_a_run_by_time_has_no_end_while_its_speed_is_measured(log, clock):
-    record = at(5, 1000, 100, 1.0)
-    record.state = dataclasses.replace(record.state, plan=Plan(None))
+def test_a_run_by_time_shows_its_time(log, clock):
+    state = dataclasses.replace(at(5, 1000, 100, 1.0), end=None, time_limit=100.0, elapsed=25.0)
     with ProgressDisplay(log, clock) as display:
-        training_display(display, sampled=False)(record)
-    assert log.getvalue() == "step 5  perplexity 1,234.6  epoch 1\n"
+        training_display(display, sampled=False)(state)
+    assert log.getvalue() == "step 5  1 min 15 s left  perplexity 1,234.6  epoch 1\n"

@@ -12,7 +12,7 @@ import bilm
 from bilm.core.errors import InputError
 from bilm.files.checkpoints import save_checkpoint
 from bilm.files.weights import open_weights
-from bilm.training.run_state import read_run_state
+from bilm.training.state import read_state
 from tests.compare import assert_same_checkpoint, checkpoint_tensors, contents
 from tests.small_runs import ROWS, STEPS, Events, small_options, write_corpus
 
@@ -116,7 +116,7 @@ def test_another_text_of_the_same_size_is_not_resumed(stopped, corpus, tmp_path)
     """The lines of the shards that have been read are in another order."""
     _, first = stopped
     other = write_corpus(tmp_path)
-    state = read_run_state(first.checkpoint).iterator_state[0]
+    state = read_state(first.checkpoint).iterator_state[0]
     read = [k for k, digest in enumerate(state.digests) if digest is not None]
     assert state.shard + 1 >= len(read) > 0
     for path in (tmp_path / f"train-{k}.txt" for k in read):
@@ -177,7 +177,7 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
     assert {event.total_steps for event in events} == {15}
     assert record.checkpoint.endswith("model.ckpt-15")
     assert "batches were 3 rows by 4 tokens and are now 2 by 4" in caplog.text
-    counted = read_run_state(record.checkpoint)
+    counted = read_state(record.checkpoint)
     assert counted.tokens == 7 * 12 + 8 * 8 and counted.passes == pytest.approx(148 / 48)
     bilm.dump_weights(tmp_path, tmp_path / "weights.hdf5")
     with open_weights(tmp_path / "weights.hdf5") as weights:
@@ -188,7 +188,7 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
 def test_the_text_goes_on_in_batches_of_another_shape(stopped, corpus):
     _, first = stopped
     data = corpus.data(run_options(), shuffle_on_load=True, seed=5)
-    state = read_run_state(first.checkpoint).iterator_state[0]
+    state = read_state(first.checkpoint).iterator_state[0]
     two = next(data.iter_distinct(2, STEPS, state=state.with_batches(2, STEPS))).streams[0]
     one = next(data.iter_distinct(1, 1, state=state.with_batches(1, 1))).streams[0]
     begin = data.vocab.bos
@@ -201,8 +201,7 @@ def with_state(first, folder, **changes):
     tensors = checkpoint_tensors(first.checkpoint)
     for name in ("global_step", "train_perplexity"):
         del tensors[name]
-    record = read_run_state(first.checkpoint).to_dict()
-    del record["iterator_state"]
+    record = read_state(first.checkpoint).to_dict()
     folder.mkdir()
     tensors["bilm/record"] = json.dumps(record | changes)
     return save_checkpoint(folder, 7, tensors, keep=2)
@@ -210,7 +209,7 @@ def with_state(first, folder, **changes):
 
 def test_a_state_that_is_damaged_is_refused_with_its_file(stopped, corpus, tmp_path):
     _, first = stopped
-    checkpoint = with_state(first, tmp_path / "bad", iterator_state={"rows": 3})
+    checkpoint = with_state(first, tmp_path / "bad", iterator_state=[{"rows": 3}])
     with pytest.raises(InputError, match=r"bad.model\.ckpt-7: bilm/record must be"):
         train(corpus, tmp_path, checkpoint)
 

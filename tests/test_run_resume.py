@@ -16,7 +16,7 @@ from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.training import load_options_latest_checkpoint, train
-from bilm.training.run_state import RunState, read_run_state
+from bilm.training.state import RunState, read_state
 from tests.command_line import OPTIONS, WORDS, Text, input_error
 from tests.compare import assert_same_checkpoint
 from tests.processes import saved_steps, start_bilm, wait_for
@@ -32,7 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     record = train_here(make_text(folder), folder / "run")
     assert record.n_steps == N_STEPS
-    assert record.best_step == record_of(folder / "run").heldout.best_step
+    assert record.best_step == record_of(folder / "run").best_step
     assert [step for step, _ in record.heldout] == [7, 14, 21, 28, 35, 36]
     return folder / "run"
 
@@ -78,9 +78,9 @@ def newest(save_dir: Path) -> str:
 
 
 def record_of(save_dir: Path) -> RunState:
-    record = read_run_state(newest(save_dir))
+    record = read_state(newest(save_dir))
     assert record is not None
-    return dataclasses.replace(record, seconds=0, elapsed=0)
+    return dataclasses.replace(record, run_seconds=0, elapsed=0)
 
 
 def log_of(save_dir: Path) -> list[dict]:

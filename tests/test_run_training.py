@@ -21,7 +21,7 @@ from bilm.files.model_files import open_model
 from bilm.training import LanguageModel, dump_weights, load_options_latest_checkpoint, train
 from bilm.training import test as score
 from bilm.training.fine_tuning import load_pretrained, require_same_network
-from bilm.training.run_state import read_run_state
+from bilm.training.state import read_state
 from tests.command_line import OPTIONS, Text, input_error, make_text, usage_error
 from tests.compare import contents
 from tests.small_runs import Events
@@ -201,7 +201,7 @@ def test_fine_tuning_from_the_command_line(watched, tmp_path, capsys):
     assert "7 of the vocabulary's 8 words were in the first model" in capsys.readouterr().err
     options = json.loads((tuned / "options.json").read_text(encoding="utf-8"))
     assert options["lstm"]["dim"] == 8 and options["n_tokens_vocab"] == 8
-    first, both = (read_run_state(load_options_latest_checkpoint(d)[1]) for d in (save_dir, tuned))
+    first, both = (read_state(load_options_latest_checkpoint(d)[1]) for d in (save_dir, tuned))
     assert (first.tokens, both.tokens, both.position) == (400, 440, 40)
     assert both.passes == first.passes + 1
     assert main(arguments) == 0  # the same command: all steps are done

@@ -28,7 +28,7 @@ from bilm.inference.scorer import Scorer
 from bilm.training import LanguageModel, train
 from bilm.training.evaluation import evaluate
 from bilm.training.inputs import draw_resets, sentence_starts, step_inputs
-from bilm.training.run_state import load_mean_states
+from bilm.training.state import load_mean_states
 from bilm.training.trainer import Trainer
 from tests import oracle
 from tests.oracle.embeddings import zero_states

@@ -155,7 +155,7 @@ def test_numbers_of_numpy_and_paths(corpus, tmp_path):
 
     checkpoint, heldout = Path(record.checkpoint), corpus.data(plain, "heldout.txt", test=True)
     longer = train(stored | {"n_epochs": 3}, data, tmp_path / "numpy", checkpoint)
-    assert (longer.first.step, longer.step) == (4, 6)
+    assert (longer.before[0], longer.step) == (4, 6)
     perplexity = bilm.test(stored, Path(longer.checkpoint), heldout)
     assert perplexity == bilm.test(stored, longer.checkpoint, heldout)
 

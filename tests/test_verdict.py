@@ -32,6 +32,8 @@ def test_unknown_tokens_are_counted_in_each_file(tmp_path):
     data = LMDataset(tmp_path / "?.txt", vocabulary)
     assert data.word_counts().tolist() == [0, 3, 3, 2, 1]  # three sentences, three unknown
     assert data.unknown_share() == 3 / 6
+    assert data.word_counts(2) is data.word_counts()  # the text is not read again
+    data = LMDataset(tmp_path / "?.txt", vocabulary)
     assert data.word_counts(2).tolist() == [0, 2, 2, 1, 0]  # one sentence per file
     assert data.unknown_share(2) == 2 / 3
 

@@ -98,7 +98,7 @@ def _about_run(files: ModelFiles, options: Options) -> _About:
     # These modules import TensorFlow, which descriptions of weights do not need.
     from bilm.files.checkpoints import SLOTS, open_checkpoint, read_step
     from bilm.files.run_log import read_log
-    from bilm.training.run_state import read_run_state
+    from bilm.training.state import read_state
 
     checkpoint = os.fspath(files.weights)
     shapes = {
@@ -106,7 +106,7 @@ def _about_run(files: ModelFiles, options: Options) -> _About:
         for name, shape in open_checkpoint(checkpoint).get_variable_to_shape_map().items()
         if name.startswith("lm/") and name.rpartition("/")[2] not in SLOTS
     }
-    state = read_run_state(checkpoint)
+    state = read_state(checkpoint)
     has_adam = options.optimizer != "adagrad"
     last_line = None
     with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
@@ -116,11 +116,12 @@ def _about_run(files: ModelFiles, options: Options) -> _About:
         "step": read_step(checkpoint),
         "tokens": state and state.tokens,
         "passes": state and state.passes,
+        "time_limit": state and state.time_limit,
         **{name: getattr(options, name) for name in _RUN_OPTIONS},
         "adam_learning_rate": options.adam_learning_rate if has_adam else None,
         "sampled_softmax": options.sample_softmax,
-        "train_perplexity": state and state.train_perplexity,
-        "seed": state and state.settings.seed,
+        "train_perplexity": state and state.perplexity,
+        "seed": state and state.seed,
         "log": last_line,
     }
     return options.n_tokens_vocab, shapes, {"training": facts}

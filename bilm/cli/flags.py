@@ -342,8 +342,8 @@ def corpus(flag: str, description: str) -> Flags:
 
 
 TIME = {
-    "--time DURATION": "train for about this long, such as 30min or 2h, instead of --n_epochs: the "
-    "speed is measured in the first fifth, and the learning rate falls to zero at the end"
+    "--time DURATION": "train for about this long, such as 30min or 2h, instead of --n_epochs; the "
+    "learning rate falls to zero at the end"
 }
 RECIPE = {
     f"--recipe {'|'.join(RECIPES)}": "how to train a preset, or the network of --init_from. "

@@ -17,6 +17,7 @@ from typing import Any
 
 from bilm.cli import flags
 from bilm.files.reading import holds_checkpoint
+from bilm.progress import duration
 from bilm.terminal import count, import_tensorflow, printable
 
 
@@ -129,8 +130,15 @@ def _begin_text(reset_rate: float | None, states: str | None) -> str:
 
 def _training_rows(training: dict[str, Any]) -> list[tuple[str, str]]:
     """The newest checkpoint of a run, its settings, and the perplexity of its last batch."""
-    by_steps = training["n_steps"] is not None  # as with --time, which sets no number of epochs
-    length = count(training["n_steps" if by_steps else "n_epochs"], "step" if by_steps else "epoch")
+    length = "no length yet"
+    if training["n_steps"] is not None or training["n_epochs"] is not None:
+        by_steps = training["n_steps"] is not None  # it overrides the number of epochs
+        noun = "step" if by_steps else "epoch"
+        length = count(training[f"n_{noun}s"], noun)
+    elif training["time_limit"] is not None:
+        length = f"for {duration(training['time_limit'])}"
+    dropout = training["dropout"]
+    dropout = "not chosen yet" if dropout is None else f"{dropout:g}"
     rates = f"learning rate {training['learning_rate']:g}"
     if (adam_rate := training["adam_learning_rate"]) is not None:
         dense = "Muon and Adam" if training["optimizer"] == "muon" else "Adam"
@@ -139,7 +147,7 @@ def _training_rows(training: dict[str, Any]) -> list[tuple[str, str]]:
     amount = _amount(training | {"steps": training["step"]})
     rows = [
         ("checkpoint", f"{training['checkpoint']}: {amount}"),
-        ("training", f"batches of {shape}; {length}; dropout {training['dropout']:g}; {rates}"),
+        ("training", f"batches of {shape}; {length}; dropout {dropout}; {rates}"),
     ]
     if training["train_perplexity"] is not None:
         kind = "sampled softmax" if training["sampled_softmax"] else "full softmax"

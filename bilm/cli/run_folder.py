@@ -14,17 +14,17 @@ from bilm.terminal import note
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
-    from bilm.training.run_state import RunState
+    from bilm.training.state import RunState
 
 
 def read_run(save_dir: str) -> tuple[Options, RunState | None, str]:
     """The options of the run in a folder, its state (None for the original program), and the
     checkpoint."""
     from bilm.files.checkpoints import load_options_latest_checkpoint
-    from bilm.training.run_state import read_run_state
+    from bilm.training.state import read_state
 
     values, checkpoint = load_options_latest_checkpoint(save_dir)
-    state = read_run_state(checkpoint)
+    state = read_state(checkpoint)
     options = Options.from_dict(values, training=True, source=save_dir)
     return options, state, checkpoint
 

@@ -125,20 +125,19 @@ def _find_same_run(
     saved, state, checkpoint = run_folder.read_run(args.save_dir)
     reason = "it is from the original program"
     if state is not None:
-        # The first call may have computed these, from the text or --time.
+        # The first call may have computed these from the text.
         names = ["n_train_tokens", "dropout", "tokenizer"]
+        if options.n_steps is None and options.n_epochs is None:
+            names += ["n_steps", "n_epochs"]
         values = {name: getattr(saved, name) for name in names if getattr(options, name) is None}
-        if options.n_steps is None and args.n_epochs is None:
-            values |= {"n_steps": saved.n_steps, "n_epochs": saved.n_epochs}
         if args.precision is None:
-            settings["precision"] = state.settings.precision
+            settings["precision"] = state.precision
         options = dataclasses.replace(options, **values)
-        theirs = saved.training_dict() | {name: getattr(state.settings, name) for name in settings}
+        theirs = saved.training_dict() | {name: getattr(state, name) for name in settings}
         ours = options.training_dict() | settings
         ours["init_from"] = args.init_from and without_secrets(args.init_from)
-        if args.time is not None:
-            theirs["seconds of --time"] = state.plan.seconds
-            ours["seconds of --time"] = parse_duration(args.time)
+        seconds = None if args.time is None else parse_duration(args.time)
+        theirs["seconds of --time"], ours["seconds of --time"] = state.time_limit, seconds
         reason = "; ".join(differences(theirs, ours))
     if not reason:
         return options, checkpoint

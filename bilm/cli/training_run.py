@@ -16,13 +16,13 @@ from bilm.cli.run_folder import open_corpus
 from bilm.core.options import MOST_CHARACTERS, Options
 from bilm.files.reading import VOCABULARY_FILE, find_files, read_text
 from bilm.files.writing import atomic_write
-from bilm.progress import ProgressDisplay
+from bilm.progress import ProgressDisplay, duration
 from bilm.terminal import count, import_tensorflow, note
 
 if TYPE_CHECKING:
     from bilm.data import LMDataset, Vocabulary
-    from bilm.training import Perplexity, TrainingRecord
-    from bilm.training.run_state import RunState
+    from bilm.training import Perplexity
+    from bilm.training.state import RunState
 
 # Steps whose mean loss gives the training perplexity.
 _LAST_STEPS = 100
@@ -48,15 +48,16 @@ def override(options: Options, args: argparse.Namespace) -> Options:
     """The options, overridden by the flags."""
     values = flags.keywords(args, *_OVERRIDES) | {"schedule": args.lr_schedule}
     options = dataclasses.replace(options, **{k: v for k, v in values.items() if v is not None})
-    # --time sets n_steps; --n_epochs replaces it.
+    if args.time is not None:
+        return dataclasses.replace(options, n_epochs=None, n_steps=None)
     return options if args.n_epochs is None else dataclasses.replace(options, n_steps=None)
 
 
 def run_settings(args: argparse.Namespace, state: RunState | None) -> dict[str, Any]:
     """Arguments of `bilm.train`: from the flags, otherwise from the run that is continued."""
-    from bilm.training.run_state import RunSettings
+    from bilm.training.state import RunState
 
-    before = RunSettings() if state is None else state.settings
+    before = RunState((0, 0)) if state is None else state
     values = flags.keywords(args, "seed", "precision", "init_from")
     return {name: getattr(before, name) if v is None else v for name, v in values.items()}
 
@@ -95,6 +96,10 @@ def run_training(
         texts["heldout_prefix"] = heldout
     if checkpoint is not None:
         note(f"resuming from {checkpoint}")
+    elif options.n_train_tokens is None:
+        # Counted now, so that the text is not read again for the note below and in `train`.
+        for text in texts.values():
+            _ = text.n_train_tokens
     _note_words(texts, vocabulary, options.max_word_length or MOST_CHARACTERS)
     note("reading the corpus and compiling the model ...")
     if checkpoint is None and args.n_train_tokens is None and worker.is_chief:
@@ -102,7 +107,7 @@ def run_training(
     with ProgressDisplay() as display:
         show = training_display(display, options.sample_softmax)
 
-        def progress(record: TrainingRecord) -> None:
+        def progress(record: RunState) -> None:
             show(record)
             # After a step, the inputs are known to be valid.
             if worker.is_chief:
@@ -185,15 +190,18 @@ def _keep_vocabulary(vocabulary: Vocabulary, save_dir: str) -> None:
 # Display
 
 
-def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingRecord], None]:
+def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[RunState], None]:
     """A function that shows a run; `sampled` marks perplexities of a sampled softmax."""
     first: tuple[int, float] | None = None  # tokens and seconds of the first step
 
-    def show(record: TrainingRecord) -> None:
+    def show(record: RunState) -> None:
         nonlocal first
         first = first or (record.n_tokens, record.seconds)
         tokens, seconds = record.n_tokens - first[0], record.seconds - first[1]
-        details = [f"perplexity {record.state.train_perplexity:,.1f}{' (sampled)' * sampled}"]
+        details = []
+        if record.time_limit is not None and record.total_steps is None:
+            details.append(f"{duration(max(0.0, record.time_limit - record.elapsed))} left")
+        details.append(f"perplexity {record.perplexity:,.1f}{' (sampled)' * sampled}")
         # The first step compiles, and has no rate.
         if seconds > 0:
             details.append(f"{tokens / seconds:,.0f} tokens/s")
@@ -214,7 +222,7 @@ def _in_words(perplexity: Perplexity) -> str:
     return f"{text} (forward {perplexity.forward:,.1f}, backward {perplexity.backward:,.1f})"
 
 
-def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
+def _report(record: RunState, save_dir: str, sampled: bool) -> None:
     if record.words_carried is not None:
         n_known, n_words = record.words_carried
         note(f"{n_known:,} of the vocabulary's {n_words:,} words were in the first model")
@@ -238,11 +246,11 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
     note(f"Next: bilm test {run} --test_prefix HELDOUT\n      bilm dump {run} --model_dir FOLDER")
 
 
-def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
+def _verdict(record: RunState, sampled: bool) -> list[str]:
     from bilm.training.verdict import comparable, verdict
 
-    heldout = record.state.heldout
-    text, perplexity, unknown, unigram = "held-out", record.best, record.unknown, heldout.unigram
+    text, perplexity, unknown = "held-out", record.best, record.unknown
+    unigram = record.heldout_unigram
     if record.heldout:
         unknown = record.heldout[-1][1].unknown
     elif perplexity is None:

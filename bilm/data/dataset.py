@@ -52,6 +52,11 @@ def reading_method(data: Any, *names: str) -> str:
     return method
 
 
+def unknown_share(counts: np.ndarray, vocab: Vocabulary) -> float:
+    """Proportion of tokens outside the vocabulary, from the `word_counts` of a data set."""
+    return float(counts[vocab.unk] / max(counts.sum() - counts[vocab.eos], 1))
+
+
 class LMDataset:
     """A corpus in one direction.
 
@@ -131,7 +136,7 @@ class LMDataset:
 
         Args:
             max_tokens: approximate size of a sample, from the start of each file; None: all. Each
-                size is counted once.
+                size is counted once, and the complete count also serves as a sample.
 
         Returns:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
@@ -139,7 +144,8 @@ class LMDataset:
         """
         if not self._reads_files():
             return None
-        return self._count(max_tokens)
+        # A complete count is as good as a sample, and spares reading the text again.
+        return self._count(None if None in self._counts else max_tokens)
 
     def _count(self, max_tokens: int | None) -> np.ndarray:
         if max_tokens in self._counts:
@@ -169,10 +175,7 @@ class LMDataset:
         """Proportion of tokens outside the vocabulary, in a sample of about `max_tokens` tokens
         (None: in the whole text). None if `word_counts` returns None."""
         counts = self.word_counts(max_tokens)
-        if counts is None:
-            return None
-        n_tokens = counts.sum() - counts[self.vocab.eos]
-        return float(counts[self.vocab.unk] / max(n_tokens, 1))
+        return None if counts is None else unknown_share(counts, self.vocab)
 
     def get_sentence(self) -> Iterator[SentenceIds]:
         """Iterate over the sentences, from which `_get_batch` makes all batches: their ids (words +

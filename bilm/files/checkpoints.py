@@ -3,7 +3,7 @@
 A training folder holds `options.json`, `checkpoint` (which names the newest checkpoint) and for
 each checkpoint `model.ckpt-N.index` and `model.ckpt-N.data-00000-of-00001`. Variables and
 accumulators have the original's names, so both programs' checkpoints are read in the same way. Our
-checkpoints also hold the run state (`bilm.training.run_state`). The best model of a run is kept
+checkpoints also hold the run state (`bilm.training.state`). The best model of a run is kept
 in the subfolder `best`, which is itself a training folder.
 
 TensorFlow reads them: load only checkpoints that you trust.

@@ -7,15 +7,15 @@ from bilm.inference.scorer import Perplexity, SentenceScores
 from bilm.training.dumping import dump_weights
 from bilm.training.evaluation import test
 from bilm.training.replicas import Replicas, find_replicas
-from bilm.training.run_state import TrainingRecord
 from bilm.training.start import train
+from bilm.training.state import RunState
 
 __all__ = [
     "LanguageModel",
     "Perplexity",
     "Replicas",
+    "RunState",
     "SentenceScores",
-    "TrainingRecord",
     "dump_weights",
     "find_replicas",
     "load_options_latest_checkpoint",

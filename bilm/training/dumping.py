@@ -23,7 +23,7 @@ from bilm.files.checkpoints import (
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
 from bilm.files.weights import WORD_COUNTS, named_states, save_hdf5
 from bilm.files.writing import Outputs, fill_json
-from bilm.training.run_state import load_mean_states, read_run_state, read_word_counts
+from bilm.training.state import load_mean_states, read_state, read_word_counts
 
 
 def dump_weights(
@@ -103,7 +103,7 @@ def dump_weights(
                 "program's checkpoints do."
             )
         datasets |= {name: value.numpy() for name, value in named_states(states).items()}
-    state = read_run_state(ckpt_file)
+    state = read_state(ckpt_file)
     training = {
         "steps": read_step(ckpt_file),
         "tokens": state and state.tokens,

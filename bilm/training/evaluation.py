@@ -27,7 +27,7 @@ from bilm.inference.scorer import (
     exp_of_loss,
 )
 from bilm.progress import ShowStage, Stage
-from bilm.training.planning import check_vocabulary
+from bilm.training.planning import check_vocabulary, data_vocabulary
 
 # Every n-th batch of sentences is also scored from the states of training.
 _COMPARED_EVERY = 8
@@ -110,7 +110,7 @@ def evaluate(
     options = scorer.options
     total, count = np.zeros(options.n_directions), 0
     excess, n_compared = np.zeros(options.n_directions), 0
-    vocabulary = getattr(data, "vocab", None)
+    vocabulary = data_vocabulary(data)
     n_unknown, n_words, checksum = 0, 0, 0
     states: Any = None
     # Per batch, for each row: sentence number, number of predictions, summed losses.

@@ -24,7 +24,7 @@ from bilm.files.checkpoints import names_beside, open_checkpoint, read_checkpoin
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
 from bilm.files.weights import SOFTMAX_B, open_weights
-from bilm.training.run_state import read_run_state
+from bilm.training.state import read_state
 
 
 def require_same_network(options: Options, source: ModelFiles) -> None:
@@ -95,7 +95,7 @@ def trained_amount(source: ModelSource) -> tuple[int | None, float | None]:
     """A model's amount of training in tokens, and in passes over its text; None: unknown."""
     with open_model(source) as files:
         if files.is_checkpoint:
-            state = read_run_state(os.fspath(files.weights))
+            state = read_state(os.fspath(files.weights))
             return (None, None) if state is None else (state.tokens, state.passes)
         with open_weights(files.weights) as weights:
             trained = weights.training() or {}

@@ -7,10 +7,8 @@ numbers as an uninterrupted run, and so do all workers of a batch.
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,15 +17,8 @@ from bilm.core.language_model import Feed
 from bilm.core.lstm import BatchSlice
 from bilm.core.options import Options
 from bilm.core.softmax import Negatives
-from bilm.data import Batch, IteratorState, network_ids, reading_method
+from bilm.data import Vocabulary, network_ids
 from bilm.data.encoding import BOS_CHAR, EOS_CHAR
-from bilm.inference.feed import make_feed
-
-if TYPE_CHECKING:
-    from bilm.training.run_state import RunState
-    from bilm.training.trainer import Trainer
-
-logger = logging.getLogger(__name__)
 
 # Last number of the seed for resets; 0 and 1 are the directions of the negative samples.
 _RESETS = 2
@@ -44,39 +35,10 @@ class StepInputs(NamedTuple):
     resets: tuple[Any, ...] = ()
 
 
-def read_inputs(
-    trainer: Trainer, data: Any, state: Callable[[], RunState]
-) -> Iterator[tuple[tuple[StepInputs, ...], IteratorState | None]]:
-    """The inputs of the remaining steps, and the state of the data set after each.
-
-    `state` returns the state of the run, whose plan may get an end while batches are read ahead: no
-    batch is read after the last step.
-    """
-    options, shape, first = trainer.options, trainer.feed_shape, state()
-    (start,), position, n = first.iterator_state, first.position, first.tokens_per_step
-    marks = _sentence_marks(options, data)
-    if reading_method(data, "iter_distinct", "iter_batches") == "iter_distinct":
-        batches = data.iter_distinct(*shape, **({} if start is None else {"state": start}))
-    else:
-        batches = data.iter_batches(*shape)
-    if position and start is None:
-        logger.warning("the data cannot resume where the run stopped: its text starts again")
-    batches = iter(batches)
-    while (end := state().plan.end) is None or position < end:
-        batch = next(batches, None)
-        if batch is None or (isinstance(batch, Batch) and not batch.mask.all()):
-            return  # the last batch is skipped if incomplete, as in the original
-        feed, seeds = make_feed(batch, options, shape), (first.settings.seed, position // n)
-        replicas = trainer.replicas.n_local, trainer.rows()
-        yield step_inputs(feed, options, seeds, marks, *replicas), getattr(batch, "state", None)
-        position += n
-
-
-def _sentence_marks(options: Options, data: Any) -> tuple[int, int] | None:
+def sentence_marks(options: Options, vocabulary: Vocabulary | None) -> tuple[int, int] | None:
     """The ids of `<S>` and `</S>` if sentence starts must be recognised by word ids."""
     if options.char_cnn is not None or not options.reset_rate:
         return None
-    vocabulary = getattr(data, "vocab", None)
     if vocabulary is None:
         raise InputError(
             f"reset_rate = {options.reset_rate}: the data must have a vocab, whose ids of <S> and "
@@ -126,16 +88,18 @@ def draw_log_uniform(n_classes: int, n_samples: int, seed: tuple[int, ...]) -> N
     P(k) = log((k + 2) / (k + 1)) / log(n_classes + 1), the log-uniform (Zipfian) distribution over
     a vocabulary in descending order of frequency.
     """
-    random = np.random.default_rng(seed)
-    drawn = np.empty(0, np.int32)
-    while True:
+    random, n_tries = np.random.default_rng(seed), 0
+    first = np.full(n_classes, -1)  # the number of the try that first drew each class
+    while np.count_nonzero(first >= 0) < n_samples:
         u = random.random(4 * n_samples)
         k = np.exp(u * math.log(n_classes + 1)).astype(np.int32) - 1
-        drawn = np.concatenate([drawn, np.minimum(k, n_classes - 1)])
-        ids, first = np.unique(drawn, return_index=True)
-        if len(ids) >= n_samples:
-            last = np.partition(first, n_samples - 1)[n_samples - 1]
-            return Negatives(ids[first <= last], int(last) + 1)
+        k = np.minimum(k, n_classes - 1)
+        (new,) = np.nonzero(first[k] < 0)
+        first[k[new][::-1]] = n_tries + new[::-1]  # NumPy keeps the last of repeated assignments
+        n_tries += len(k)
+    last = np.partition(first[first >= 0], n_samples - 1)[n_samples - 1]
+    ids = np.flatnonzero((first >= 0) & (first <= last)).astype(np.int32)
+    return Negatives(ids, int(last) + 1)
 
 
 def sentence_starts(feed: Feed, marks: tuple[int, int] | None) -> np.ndarray:

@@ -19,13 +19,11 @@ _REPLACEABLE = (signal.SIG_DFL, signal.default_int_handler, end_orderly)
 
 
 class Interrupts:
-    """Records SIGINT and SIGTERM; `due` raises them as `KeyboardInterrupt`."""
+    """Records SIGINT and SIGTERM; `due` raises them as `KeyboardInterrupt`. A second signal is
+    raised at once."""
 
     def __init__(self) -> None:
         self._is_recorded = False
-        # Set when a second interrupt is raised at once, perhaps within a step: the state of the run
-        # may then be inconsistent and must not be saved.
-        self.insisted = False
 
     def due(self) -> None:
         """Raise a recorded interrupt."""
@@ -35,7 +33,6 @@ class Interrupts:
 
     def _handle(self, *_: Any) -> None:
         if self._is_recorded:
-            self.insisted = True
             raise KeyboardInterrupt
         self._is_recorded = True
 

@@ -1,8 +1,8 @@
 """The loop of a run: rate, step, log, evaluate, save.
 
 With several workers, each runs the same loop. Decisions depend only on the state, which is the same
-for all workers, or on the `Signals` of a step, which are averaged with its losses. If a worker
-fails, its process ends, and then the other workers end too.
+for all workers, or on the signals of a step, which are averaged with its losses. If a worker fails,
+its process ends, and then the other workers end too.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bilm.core.errors import InputError, NotFiniteError, TrainingError, WorkerLostError
-from bilm.data import IteratorState, prefetch
-from bilm.inference.scorer import Perplexity, Scorer, exp_of_loss
+from bilm.data import Batch, IteratorState, prefetch, reading_method
+from bilm.inference.feed import make_feed
+from bilm.inference.scorer import Perplexity, Scorer
 from bilm.intervals import Interval
-from bilm.training import planning
 from bilm.training.evaluation import evaluate
-from bilm.training.inputs import read_inputs
+from bilm.training.folder import RunFolder
+from bilm.training.inputs import StepInputs, sentence_marks, step_inputs
 from bilm.training.interrupts import Interrupts
-from bilm.training.run_state import RunState, TrainingRecord, mean_over_rows
-from bilm.training.saving import RunFiles
-from bilm.training.schedule import steps_per_epoch
+from bilm.training.planning import choose_dropout, data_vocabulary
+from bilm.training.state import RunState, mean_over_rows
 from bilm.training.trainer import Signals, Trainer
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[TrainingRecord], bool | None]
+Progress = Callable[[RunState], bool | None]
 
 _HELDOUT_ROWS = 128
 _LOG_EVERY = 10  # steps
 _READ_AHEAD = 4  # batches
+# Steps of a call between which a run by time measures its speed, to choose the dropout.
+_TIMED_STEPS = (3, 10)
 # Errors after which the finished steps cannot be saved, with hints.
 _HINTS: dict[type, str] = {
     NotFiniteError: " A lower learning_rate may help.",
@@ -45,249 +46,205 @@ _HINTS: dict[type, str] = {
 }
 
 
-@dataclass
-class Run:
-    """A call of `train`: the loop over its steps."""
+class Loop:
+    """The loop over the steps of a call of `train`; arguments as there.
 
-    trainer: Trainer
-    data: Any
-    files: RunFiles
-    record: TrainingRecord
-    begun: float  # by time.monotonic()
-    save_seconds: float = math.inf  # between checkpoints
-    progress: Progress | None = None
-    heldout: Any = None  # this worker's held-out text
-    every: Interval = Interval(1, "epochs")  # noqa: RUF009 - frozen; between evaluations
-    patience: int | None = None
-    word_counts: np.ndarray | None = None  # counts at the beginning of the training text
+    Args:
+        state: changed by every step.
+        begun: time.monotonic() at the beginning of the call.
+    """
 
-    def __post_init__(self) -> None:
-        self._scorer = Scorer(self.trainer.model)
+    def __init__(
+        self,
+        state: RunState,
+        trainer: Trainer,
+        folder: RunFolder,
+        data: Any,
+        *,
+        begun: float,
+        save_seconds: float,
+        progress: Progress | None,
+        heldout: Any,
+        every: Interval,
+        patience: int | None,
+    ) -> None:
+        self.state, self.trainer, self.folder, self.data = state, trainer, folder, data
+        self._progress = progress
+        self._heldout, self._every, self._patience = heldout, every, patience
+        self._save_seconds = save_seconds
+        self._zero_time = begun - state.elapsed  # when an uninterrupted run would have begun
+        self._scorer = Scorer(trainer.model)
+        self._interrupts = Interrupts()
         self._evaluated_at = self._saved_at = time.monotonic()
-        self._evaluation_seconds = 0.0  # of the fastest evaluation: the first one also compiles
-        self._asks_to_stop = False  # by this worker's `progress`
-        self._is_stopped = False  # by the signals of all workers
-        self._saved: RunState | None = None  # the state in the last checkpoint
-        self._meter = planning.SpeedMeter()
+        self._is_consistent = True  # False while a step changes the variables
 
-    @property
-    def state(self) -> RunState:
-        return self.record.state
-
-    @state.setter
-    def state(self, state: RunState) -> None:
-        self.record.state = state
-        self.record.epoch = 1 + max(0, state.done - 1) // self.steps_per_epoch
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return steps_per_epoch(self.trainer.options, self.state.tokens_per_step)
-
-    def train(self) -> TrainingRecord:
+    def run(self) -> RunState:
         """Do the remaining steps of the run."""
-        self.record.first, self._interrupts = self.state, Interrupts()
-        self.files.go_back(self.state.step)
-        with self._interrupts.handled(), self._rescuing():
-            inputs = read_inputs(self.trainer, self.data, lambda: self.state)
-            with contextlib.closing(prefetch(inputs, _READ_AHEAD)) as batches:
-                self._train_steps(batches)
-            if self.state.position == 0:
-                shape = "{} rows by {} tokens".format(*self.trainer.feed_shape)
+        state, trainer, folder = self.state, self.trainer, self.folder
+        worker = trainer.replicas.worker
+        state.before = (state.step, state.position, state.run_seconds)
+        asks_to_stop = stops = False
+        if folder.log is not None:
+            folder.log.go_back(state.step)
+        with self._interrupts.handled(), self._rescuing(), contextlib.ExitStack() as stack:
+            inputs = prefetch(self._inputs(self._open_data()), _READ_AHEAD)
+            batches = stack.enter_context(contextlib.closing(inputs))
+            self._evaluate(False)  # the last step of an earlier call may not have been evaluated
+            while not (stops or state.is_over or self._is_out_of_patience()):
+                self._interrupts.due()
+                step_begun = time.monotonic()
+                if (batch := next(batches, None)) is None:
+                    break
+                step_batch, iterator_state = batch
+                rate = self._set_rates()
+                loss, stop, save, is_due, elapsed = self._do_step(step_batch, asks_to_stop)
+                seconds = time.monotonic() - step_begun
+                state.add_step(loss, iterator_state, seconds, elapsed)
+                self._is_consistent = True
+                if state.done % _LOG_EVERY == 0 or state.done == 1 or state.is_over:
+                    folder.log_line(
+                        state,
+                        train_perplexity=state.perplexity,
+                        sampled=trainer.model.samples,
+                        learning_rate=rate,
+                    )
+                self._choose_dropout()
+                self._evaluate(is_due > 0)
+                if save > 0:
+                    self._save()
+                asks_to_stop = self._progress is not None and bool(self._progress(state))
+                # Any worker may end the run; with several workers, one step later.
+                stops = asks_to_stop if worker.is_alone else stop > 0
+            if state.position == 0:
+                shape = "{} rows by {} tokens".format(*trainer.feed_shape)
                 raise InputError(f"The data holds no batch of {shape}.")
+            if not (worker.is_alone or stops or state.is_over or self._is_out_of_patience()):
+                raise InputError("The data of a worker must not end before the run.")
+            state.stopped_early = self._is_out_of_patience() and not (stops or state.is_over)
             self._evaluate(True)
             self._save()
-            self.files.tidy(self.state.step)
-        return self.record
+            folder.tidy(state.step)
+        return state
 
-    def _train_steps(self, batches: Iterator[Any]) -> None:
-        """The training loop: rate, step, log, evaluate, save, report."""
-        self._evaluate(False)  # the last step of an earlier call may not have been evaluated
-        while (batch := self._next(batches)) is not None:
-            rate = self._set_rates()
-            signals = self._train_step(*batch)
-            self._log_step(rate)
-            self._evaluate(signals.evaluate > 0)
-            self._measure_speed(signals)
-            if signals.save > 0:
-                self._save()
-            self._report(signals)
+    def _is_out_of_patience(self) -> bool:
+        return self._patience is not None and self.state.since_best >= self._patience
 
-    def _next(self, batches: Iterator[Any]) -> Any:
-        """The next batch; None at the end of the run."""
-        self._interrupts.due()
-        since_best, patience = self.state.heldout.since_best, self.patience
-        if self._is_stopped:
-            return None
-        if patience is not None and since_best >= patience:
-            self.record.stopped_early = not self.state.is_over
-            return None
-        self._step_begun = time.monotonic()
-        batch = next(batches, None)
-        # In a run by time, batches may have been read ahead before its length was fixed.
-        if self.state.is_over:
-            return None
-        if batch is None and self.trainer.replicas.worker.count > 1:
-            raise InputError("The data of a worker must not end before the run.")
-        return batch
+    def _open_data(self) -> Iterator[Any]:
+        """The batches from the run's position on. Raises an error if the text is another one, even
+        if the run is over."""
+        data, (start,) = self.data, self.state.iterator_state
+        if self.state.position and start is None:
+            logger.warning("the data cannot resume where the run stopped: its text starts again")
+        if reading_method(data, "iter_distinct", "iter_batches") == "iter_batches":
+            return iter(data.iter_batches(*self.trainer.feed_shape))
+        state = {} if start is None else {"state": start}
+        return iter(data.iter_distinct(*self.trainer.feed_shape, **state))
+
+    def _inputs(
+        self, batches: Iterator[Any]
+    ) -> Iterator[tuple[tuple[StepInputs, ...], IteratorState | None]]:
+        """The inputs of the remaining steps, and the state of the data set after each. No batch is
+        read after the last step."""
+        state, trainer, options = self.state, self.trainer, self.trainer.options
+        shape, position, n = trainer.feed_shape, state.position, state.tokens_per_step
+        marks = sentence_marks(options, data_vocabulary(self.data))
+        while state.end is None or position < state.end:
+            batch = next(batches, None)
+            if batch is None or (isinstance(batch, Batch) and not batch.mask.all()):
+                return  # the last batch is skipped if incomplete, as in the original
+            feed, seeds = make_feed(batch, options, shape), (state.seed, position // n)
+            replicas = trainer.replicas.n_local, trainer.rows()
+            yield step_inputs(feed, options, seeds, marks, *replicas), getattr(batch, "state", None)
+            position += n
 
     def _set_rates(self) -> float:
         """Set the learning rates of the next step; return Adagrad's."""
-        state, kind = self.state, self.trainer.options.schedule
-        factor = state.plan.factor(kind, state.position, state.tokens_per_step)
-        with self.trainer.replicas.scope():
-            return self.trainer.optimizer.set_rates(factor, state.done)
-
-    def _train_step(self, inputs: Any, iterator_state: IteratorState | None) -> Signals:
-        """Do a step; if the loss is not finite, raise a NotFiniteError and keep the states."""
         trainer = self.trainer
-        losses, states, signals = trainer.run_step(inputs, trainer.lstm_states, self._signals())
+        factor = self.state.rate_factor(trainer.options.schedule)
+        with trainer.replicas.scope():
+            return trainer.optimizer.set_rates(factor, self.state.done)
+
+    def _do_step(self, inputs: Any, asks_to_stop: bool) -> tuple[float, ...]:
+        """Do a step; return the mean loss and the signals. If the loss is not finite, raise a
+        NotFiniteError and keep the LSTM states."""
+        trainer, state, self._is_consistent = self.trainer, self.state, False
+        sent = self._signals(asks_to_stop)
+        losses, lstm_states, signals = trainer.run_step(inputs, trainer.lstm_states, sent)
         loss = float(np.mean(losses))
         if not math.isfinite(loss):
-            text = f"Step {self.state.step + 1}: the loss is {loss}."
+            text = f"Step {state.step + 1}: the loss is {loss}."
             if hasattr(self.data, "describe_state"):
-                where = self.data.describe_state(self.state.iterator_state[0])
+                where = self.data.describe_state(state.iterator_state[0])
                 text += f" Its batch starts at {where}."
             raise NotFiniteError(text)
-        trainer.lstm_states, now = states, time.monotonic()
-        self.state = self.state.after_step(
-            trainer.options.n_train_tokens,
-            train_perplexity=exp_of_loss(loss),
-            iterator_state=(iterator_state,),
-            seconds=self.state.seconds + now - self._step_begun,
-            elapsed=self.record.first.elapsed + now - self.begun,
-        )
-        self.record.train_perplexity.append(self.state.train_perplexity)
-        return signals
+        trainer.lstm_states = lstm_states
+        return loss, *signals
 
-    def _signals(self) -> Signals:
+    def _signals(self, asks_to_stop: bool) -> Signals:
         """This worker's signals for the next step."""
-        stop = float(self._asks_to_stop)
         if not self.trainer.replicas.worker.is_chief:
-            return Signals(stop)
-        now, every = time.monotonic(), self.every
-        return Signals(
-            stop,
-            save=float(now - self._saved_at > self.save_seconds),
-            evaluate=float(every.unit == "seconds" and now - self._evaluated_at >= every.number),
-            elapsed=self.record.first.elapsed + now - self.begun,
-            seconds=self.state.seconds,
-            evaluation_seconds=self._evaluation_seconds,
-        )
+            return (float(asks_to_stop), 0.0, 0.0, 0.0)
+        now, every = time.monotonic(), self._every
+        save = now - self._saved_at > self._save_seconds
+        evaluate = every.unit == "seconds" and now - self._evaluated_at >= every.number
+        return (float(asks_to_stop), float(save), float(evaluate), now - self._zero_time)
 
-    def _report(self, signals: Signals) -> None:
-        """Call `progress`. Any worker may end the run; with several workers, one step later."""
-        self._asks_to_stop = self.progress is not None and bool(self.progress(self.record))
-        is_alone = self.trainer.replicas.worker.is_alone
-        self._is_stopped = self._asks_to_stop if is_alone else signals.stop > 0
-
-    def _log_step(self, rate: float) -> None:
-        done = self.state.done
-        if done % _LOG_EVERY == 0 or done == 1 or self.state.is_over:
-            self._log(
-                train_perplexity=self.state.train_perplexity,
-                sampled=self.trainer.model.samples,
-                learning_rate=rate,
-            )
-
-    def _log(self, **facts: Any) -> None:
-        state = self.state
-        tokens, seconds = state.position, round(state.seconds, 3)
-        self.files.log_line(
-            step=state.step, epoch=self.record.epoch, **facts, tokens=tokens, seconds=seconds
-        )
+    def _choose_dropout(self) -> None:
+        """Choose the dropout of a run by time once its speed is known."""
+        state, options = self.state, self.trainer.options
+        if options.dropout is not None or state.time_limit is None:
+            return
+        first, last = _TIMED_STEPS
+        if state.n_steps == first:
+            self._timed_from = state.elapsed
+        if state.n_steps == last:
+            per_step = max((state.elapsed - self._timed_from) / (last - first), 1e-9)
+            n_steps = state.done + (state.time_limit - state.elapsed) / per_step
+            dropout = choose_dropout(n_steps / state.steps_per_epoch)
+            self.trainer.options = dataclasses.replace(options, dropout=dropout)
+            self.folder.write_options(self.trainer.options)
+            if dropout:  # the compiled step has none
+                self.trainer.compile_step()
 
     def _evaluate(self, now: bool) -> None:
         """Evaluate the held-out text if the interval has passed, or `now` in any case, but at most
         once per step; and keep the best model. Each worker scores its share."""
-        state, step, begun = self.state, self.state.step, time.monotonic()
-        is_due = now or self.every.falls_on(state.done, self.steps_per_epoch)
-        if self.heldout is None or not is_due or state.heldout.measured_at == step:
+        state, trainer = self.state, self.trainer
+        is_due = now or self._every.falls_on(state.done, state.steps_per_epoch)
+        if self._heldout is None or not is_due or state.measured_at == state.step:
             return
         share = evaluate(
             self._scorer,
-            self.heldout,
+            self._heldout,
             _HELDOUT_ROWS,
-            training_states=mean_over_rows(self.trainer.lstm_states[0]),
+            training_states=mean_over_rows(trainer.lstm_states[0]),
             show=lambda _: self._interrupts.due(),
         )
         values = share.losses.tolist(), share.n_predictions, share.checksum
-        losses, counts, checksums = zip(*self.trainer.replicas.all_gather(values), strict=True)
+        losses, counts, checksums = zip(*trainer.replicas.all_gather(values), strict=True)
         perplexity = Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
         perplexity.checksum = sum(checksums) % 2**32
         perplexity.unknown, perplexity.start_ratio = share.unknown, share.start_ratio
-        heldout = state.heldout.after(perplexity, step)
-        self.state = dataclasses.replace(state, heldout=heldout)
-        if self.trainer.replicas.worker.is_chief:
-            perplexity.warn_if_lost(self.trainer.options.reset_rate)
+        state.add_evaluation(perplexity)
+        if trainer.replicas.worker.is_chief:
+            perplexity.warn_if_lost(trainer.options.reset_rate)
         ratios = perplexity.start_ratios().items()
-        self._log(
+        self.folder.log_line(
+            state,
             heldout_perplexity=float(perplexity),
             heldout_forward=perplexity.forward,
             heldout_backward=perplexity.backward,
-            best=heldout.best_step == step,
+            best=state.best_step == state.step,
             **{f"start_ratio_{name}": ratio for name, ratio in ratios if math.isfinite(ratio)},
         )
-        self.record.heldout.append((step, perplexity))
         self._evaluated_at = time.monotonic()
-        seconds = self._evaluated_at - begun
-        self._evaluation_seconds = min(self._evaluation_seconds or seconds, seconds)
-        if heldout.best_step == step:
-            self.files.keep_best(self._save())
+        if state.best_step == state.step:
+            self._save()
+            self.folder.keep_best(state.checkpoint or "")
 
-    def _measure_speed(self, signals: Signals) -> None:
-        """Fix the length of a run by time once a fifth of its time has passed.
-
-        Until then the learning rates do not decay. The dropout depends on the length, so it is
-        chosen first, and the speed is measured again with it.
-        """
-        state, n = self.state, self.record.n_steps
-        plan = state.plan
-        if plan.seconds is None or plan.end is not None:
-            return
-        share = signals.elapsed / plan.seconds
-        per_step = self._meter.seconds_per_step(n, signals.seconds, share)
-        if per_step is None:
-            return
-        remaining = plan.seconds - signals.elapsed - per_step
-        if self.trainer.options.dropout is None:
-            tokens = state.position + remaining / per_step * state.tokens_per_step
-            dropout = planning.choose_dropout(tokens / (self.trainer.options.n_train_tokens or 1))
-            self.trainer.options = dataclasses.replace(self.trainer.options, dropout=dropout)
-            if dropout:  # the compiled step has none
-                self.trainer.compile_step()
-                self._meter.restart(n + 1)
-            return
-        if share < planning.FIXED_AT:
-            return
-        if self.heldout is not None:
-            if not signals.evaluation_seconds:
-                self._evaluate(True)
-                return  # its duration arrives with the signals of the next step
-            # An evaluation after this step is not included in `signals.elapsed`.
-            if self.state.heldout.measured_at == self.state.step:
-                remaining -= signals.evaluation_seconds
-            per_step, remaining = planning.with_evaluations(
-                per_step, remaining, signals.evaluation_seconds, self.every, self.steps_per_epoch
-            )
-        n_steps = self.state.done + planning.steps_in(per_step, remaining, self.state.done)
-        self.trainer.options = dataclasses.replace(self.trainer.options, n_steps=n_steps)
-        end = n_steps * self.state.tokens_per_step
-        plan = plan.fixed(self.state.position, end, self.trainer.options)
-        self.state = dataclasses.replace(self.state, plan=plan)
-        # From this checkpoint on, the run can be resumed bit for bit.
-        self._save()
-        self.files.write_options(self.trainer.options)
-
-    def _save(self) -> str:
-        """Write a checkpoint if the state has changed since the last one; return its prefix."""
-        if self.record.checkpoint is None or self._saved is not self.state:
-            self.mark_saved(self.files.save(self))
+    def _save(self) -> None:
+        self.folder.save(self.state, self.trainer)
         self._saved_at = time.monotonic()
-        return self.record.checkpoint or ""
-
-    def mark_saved(self, ckpt_file: str) -> None:
-        """Record that a checkpoint holds the current state."""
-        self.record.checkpoint, self._saved = ckpt_file, self.state
 
     @contextlib.contextmanager
     def _rescuing(self) -> Iterator[None]:
@@ -295,27 +252,30 @@ class Run:
         try:
             yield
         except KeyboardInterrupt:
-            if not self._interrupts.insisted:
-                self._rescue()
+            self._rescue()
             raise
-        except (InputError, OSError, TrainingError) as error:
-            hint = _HINTS.get(type(error))
-            if hint is None and self.record.n_steps == 0:
+        except Exception as error:
+            state, hint = self.state, _HINTS.get(type(error))
+            if hint is None and state.n_steps == 0:
                 raise
-            text = str(error)
-            if isinstance(error, OSError) and error.strerror is not None:
-                text = f"{error.filename}: {error.strerror}."
             if hint is None:
                 self._rescue()
-            last = self.files.last_checkpoint()
+            last = self.folder.last_checkpoint()
             where = "there is no checkpoint" if last is None else f"the last checkpoint is {last}"
-            text += f" Training stopped after step {self.state.step}; {where}."
-            raise type(error)(text + (hint or "")) from error
+            text = f"Training stopped after step {state.step}; {where}."
+            if not isinstance(error, InputError | OSError | TrainingError):
+                logger.error("%s", text)
+                raise
+            reason = str(error)
+            if isinstance(error, OSError) and error.filename and error.strerror:
+                reason = f"{error.filename}: {error.strerror}."
+            raise type(error)(f"{reason} {text}{hint or ''}") from error
 
     def _rescue(self) -> None:
-        """Save the finished steps, if any. With several workers this is impossible, because the
-        others are within a step."""
-        if self.record.n_steps > 0 and self.trainer.replicas.worker.count == 1:
+        """Save the finished steps, if any. This is impossible within a step, and with several
+        workers, because the others are within a step."""
+        is_alone = self.trainer.replicas.worker.is_alone
+        if self.state.n_steps > 0 and is_alone and self._is_consistent:
             try:
                 self._save()
             except (OSError, TrainingError) as error:

@@ -1,5 +1,4 @@
-"""Checks and choices before the first step of `train`: length, dropout, folder, text; and the speed
-of runs by time."""
+"""Checks and choices before the first step of `train`: length, dropout, folder, text."""
 
 from __future__ import annotations
 
@@ -18,13 +17,14 @@ import numpy as np
 from bilm.core.errors import InputError
 from bilm.core.options import Options
 from bilm.data import LMDataset, Vocabulary
+from bilm.data.dataset import unknown_share
 from bilm.data.vocabulary import require_same_words
 from bilm.files.checkpoints import holds_checkpoint, is_intact, list_checkpoints
 from bilm.files.reading import OPTIONS_FILE, PathLike, read_json_object
 from bilm.files.run_log import LOG_FILE
 from bilm.inference.feed import make_feed
-from bilm.intervals import Interval
 from bilm.training.replicas import Worker
+from bilm.training.state import RunState
 from bilm.training.verdict import unknown_warning
 
 logger = logging.getLogger(__name__)
@@ -62,72 +62,29 @@ def choose_length(options: Options, tokens_per_step: int) -> Options:
     return options
 
 
+def with_length(
+    options: Options, state: RunState, seconds: float | None, *, is_new: bool
+) -> Options:
+    """Set the length of a run in its state, and fill in the options that it determines."""
+    if is_new:
+        if seconds is None:
+            options = choose_length(options, state.tokens_per_step)
+        state.set_length(options, seconds)
+        return options
+    if options.n_epochs is None and options.n_steps is None:
+        n_epochs, n_steps, *_ = state.length
+        options = dataclasses.replace(options, n_epochs=n_epochs, n_steps=n_steps)
+    state.change_length(options)
+    state.n_train_tokens = options.n_train_tokens or 0
+    return options if state.end is None else choose_length(options, state.tokens_per_step)
+
+
 def choose_dropout(n_passes: float) -> float:
     """The dropout for a number of passes over the text.
 
     On half of WikiText-2, 3.5 passes give a better model without dropout than with 0.1.
     """
     return 0.0 if n_passes < 4 else 0.1 if n_passes <= 5 else 0.2
-
-
-# Runs by time
-
-FIXED_AT = 0.2  # proportion of the time after which the length is fixed
-_MEASURED_FROM = 0.1  # proportion of the time before which speed may not be typical
-_SLOW_STEPS = 2  # first steps of a compiled function, which are not measured
-_FEWEST_MEASURED = 3  # least number of steps to measure
-_FEWEST_STEPS = 20  # least number of steps of a run
-
-
-class SpeedMeter:
-    """The speed of a run by time."""
-
-    def __init__(self) -> None:
-        self._first = 0  # first measured step of this call
-        self._seconds = 0.0  # seconds of the steps before it
-
-    def restart(self, n: int) -> None:
-        """Measure again, because the step is compiled again at step `n`."""
-        self._first = n + _SLOW_STEPS
-
-    def seconds_per_step(self, n: int, seconds: float, share: float) -> float | None:
-        """The mean seconds per step, or None while too few steps have been measured.
-
-        Args:
-            n: number of the step in this call, 1-based.
-            seconds: seconds of all earlier steps.
-            share: proportion of the run's time that has passed.
-        """
-        if n <= _SLOW_STEPS or share < _MEASURED_FROM:
-            self._first = n + 1
-        if n == self._first:
-            self._seconds = seconds
-        measured = n - self._first
-        return (seconds - self._seconds) / measured if measured >= _FEWEST_MEASURED else None
-
-
-def with_evaluations(
-    step: float, seconds: float, evaluation: float, every: Interval, steps_per_epoch: int
-) -> tuple[float, float]:
-    """Seconds per step including its share of the evaluations, and the remaining seconds of a run
-    before its last evaluation; from the seconds of a `step`, the remaining `seconds`, and the
-    seconds of an `evaluation`."""
-    if every.unit == "seconds":
-        step *= 1 + evaluation / every.number
-    else:
-        step += evaluation / (every.number * (steps_per_epoch if every.unit == "epochs" else 1))
-    return step, seconds - evaluation
-
-
-def steps_in(step: float, seconds: float, done: int) -> int:
-    """Number of steps in the remaining seconds of a run by time; a run has at least twenty."""
-    n_steps = int(seconds / step)
-    if done + n_steps < _FEWEST_STEPS:
-        logger.warning(
-            "the time allows %d steps of %.2g s, too few for a model: training for %d steps",
-            done + max(0, n_steps), step, _FEWEST_STEPS,
-        )  # fmt: skip
-    return max(n_steps, _FEWEST_STEPS - done, 1)
 
 
 # The folder and the data
@@ -200,12 +157,16 @@ def check_data(options: Options, data: Any, heldout: Any = None) -> None:
             make_feed(batch, options)
 
 
+def data_vocabulary(data: Any) -> Vocabulary | None:
+    """The vocabulary of a data set, its attribute `vocab`; None without one."""
+    vocabulary = getattr(data, "vocab", None)
+    return vocabulary if isinstance(vocabulary, Vocabulary) else None
+
+
 def check_vocabulary(options: Options, data: Any) -> Vocabulary | None:
     """The vocabulary of a data set, which must have n_tokens_vocab words; None without one."""
-    vocabulary = getattr(data, "vocab", None)
-    if not isinstance(vocabulary, Vocabulary):
-        return None
-    if options.n_tokens_vocab not in (None, vocabulary.size):
+    vocabulary = data_vocabulary(data)
+    if vocabulary is not None and options.n_tokens_vocab not in (None, vocabulary.size):
         raise InputError(
             f"{vocabulary.source} must have n_tokens_vocab = {options.n_tokens_vocab} words, got "
             f"{vocabulary.size}."
@@ -223,14 +184,18 @@ def with_train_tokens(options: Options, data: Any) -> Options:
     return dataclasses.replace(options, n_train_tokens=counted)
 
 
-def word_counts(data: Any, name: str) -> tuple[np.ndarray | None, float | None]:
-    """The word counts of the beginning of a text, and its proportion of unknown tokens; None if the
-    data set cannot count. Logs a warning if the proportion is high."""
-    counts = data.word_counts(_SAMPLED_TOKENS) if hasattr(data, "word_counts") else None
-    if counts is None:
-        return None, None
-    unknown = data.unknown_share(_SAMPLED_TOKENS) if hasattr(data, "unknown_share") else None
-    if unknown is not None and (warning := unknown_warning(unknown, name)):
+def word_counts(
+    data: Any, name: str, counts: np.ndarray | None = None
+) -> tuple[np.ndarray | None, float | None]:
+    """The word counts of a text or its beginning, unless `counts` has them, and its proportion of
+    unknown tokens; None if the data set cannot count. Logs a warning if the proportion is high."""
+    if counts is None and hasattr(data, "word_counts"):
+        counts = data.word_counts(_SAMPLED_TOKENS)
+    vocabulary = data_vocabulary(data)
+    if counts is None or vocabulary is None:
+        return counts, None
+    unknown = unknown_share(counts, vocabulary)
+    if warning := unknown_warning(unknown, name):
         logger.warning("%s", warning)
     return counts, unknown
 

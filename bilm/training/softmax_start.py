@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -35,26 +35,22 @@ _MEAN_WEIGHT = 2
 _LONGEST_ENDING, _SHORTER_ENDING = 5, 10
 
 
-class SoftmaxStart(NamedTuple):
-    """Initial values: W float32 (n_tokens_vocab, projection_dim) and b float32 (n_tokens_vocab,);
-    None keeps the values of a new model."""
-
-    W: np.ndarray | None = None
-    b: np.ndarray | None = None
-
-
-def softmax_start(options: Options, data: Any, replicas: Replicas) -> SoftmaxStart:
-    """The initial values by `softmax_weights` and `softmax_bias`, the same on all workers."""
+def softmax_start(
+    options: Options, data: Any, replicas: Replicas
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """The initial values by `softmax_weights` and `softmax_bias`, the same on all workers: W
+    float32 (n_tokens_vocab, projection_dim) and b float32 (n_tokens_vocab,); None keeps the values
+    of a new model."""
     uses_rows, uses_bias = options.softmax_weights != "normal", options.softmax_bias != "zeros"
     if not (uses_rows or uses_bias):
-        return SoftmaxStart()
+        return None, None
     can_count = hasattr(data, "word_counts") and hasattr(data, "first_ids")
     counts = data.word_counts() if can_count else None
     if counts is None:
         logger.warning(
             "the data cannot count its words: softmax_weights and softmax_bias are ignored"
         )
-        return SoftmaxStart()
+        return None, None
     rows = bias = None
     if uses_rows:
         # Only the chief computes them, because rounding may differ between CPUs.
@@ -67,7 +63,7 @@ def softmax_start(options: Options, data: Any, replicas: Replicas) -> SoftmaxSta
         counts = counts + 0.5  # for words missing from this text
         counts[data.vocab.bos] = counts[data.vocab.eos]  # the backward model predicts <S>
         bias = np.log(counts / counts.sum()).astype(np.float32)
-    return SoftmaxStart(rows, bias)
+    return rows, bias
 
 
 def cooccurrence_rows(ids: np.ndarray, words: Sequence[str], dim: int) -> np.ndarray:

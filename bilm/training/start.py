@@ -24,14 +24,12 @@ from bilm.files.reading import PathLike, require_path
 from bilm.files.run_log import RunLog
 from bilm.files.writing import locked
 from bilm.intervals import Interval, parse_duration
-from bilm.training import planning, saving
-from bilm.training.fine_tuning import load_pretrained, trained_amount
-from bilm.training.loop import Progress, Run
-from bilm.training.replicas import Replicas, find_replicas
-from bilm.training.run_state import RunSettings, RunState, TrainingRecord, read_run_state
-from bilm.training.saving import RunFiles
-from bilm.training.schedule import Plan
-from bilm.training.softmax_start import SoftmaxStart, softmax_start
+from bilm.training import planning
+from bilm.training.folder import RunFolder, stored_options
+from bilm.training.loop import Loop, Progress
+from bilm.training.replicas import find_replicas
+from bilm.training.softmax_start import softmax_start
+from bilm.training.state import RunState, read_state, read_word_counts
 from bilm.training.trainer import Trainer
 from bilm.training.verdict import unigram_perplexity
 
@@ -56,7 +54,7 @@ def train(
     init_vocab: PathLike | None = None,
     tensorboard: bool = False,
     time_limit: str | None = None,
-) -> TrainingRecord:
+) -> RunState:
     """Train a language model.
 
     Args:
@@ -76,7 +74,7 @@ def train(
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         save_minutes: time between checkpoints; the last one is written at the end.
         keep_checkpoints: number of checkpoints to keep.
-        progress: called with the `TrainingRecord` after every step. If it returns True, the run
+        progress: called with the `RunState` after every step. If it returns True, the run
             ends; with several workers, after one more step.
         heldout: held-out text, preferably a data set of `bilm.data` with test=True. It is
             evaluated at the end and every `heldout_every`, and the best model is kept in
@@ -87,12 +85,12 @@ def train(
         init_from: start with the weights of a model, see `bilm.files.model_files`.
         init_vocab: that model's vocabulary; None: the vocab.txt next to it or inside it.
         tensorboard: also write TensorBoard's files, next to the log.
-        time_limit: approximate duration, including set-up and evaluations, such as "30min" or
-            "2h". The number of steps is derived from the speed during the first fifth of this time;
-            a resumed run keeps that number. `n_epochs` and `n_steps` are then ignored.
+        time_limit: approximate duration, such as "30min" or "2h", with set-up and evaluations
+            except the last one. The learning rates follow the share of the time that has passed; a
+            resumed run continues with the rest. `n_epochs` and `n_steps` are then ignored.
 
     Returns:
-        the record of this call.
+        the state of the run at the end.
 
     Raises:
         FileNotFoundError: the checkpoint does not exist.
@@ -103,9 +101,9 @@ def train(
             intact.
     """
     begun = time.monotonic()
-    unknown_options: Mapping[str, Any] = {}
+    other_options: Mapping[str, Any] = {}
     if not isinstance(options, Options):
-        unknown_options = {name: plain(value) for name, value in options.items()}
+        other_options = {name: plain(value) for name, value in options.items()}
         options = Options.from_dict(options, training=True)
     if patience is not None and heldout is None:
         raise InputError("patience needs a held-out text.")
@@ -118,9 +116,10 @@ def train(
     if restart_ckpt_file is not None:
         restart_ckpt_file = require_path(restart_ckpt_file, "restart_ckpt_file")
     source = None if init_from is None else without_secrets(require_path(init_from, "init_from"))
-    settings = RunSettings(plain(seed), precision, source)
     seconds = None if time_limit is None else parse_duration(time_limit)
     every = Interval.parse(heldout_every)
+    if seconds is not None:
+        options = dataclasses.replace(options, n_epochs=None, n_steps=None)
 
     replicas = find_replicas(n_gpus)
     is_chief = replicas.worker.is_chief
@@ -128,45 +127,56 @@ def train(
         is_resumed = planning.check_folder(tf_save_dir, restart_ckpt_file)
         if heldout is not None or restart_ckpt_file is not None:
             checkpoints.require_own_best(tf_save_dir, is_resumed)
+        if is_resumed:
+            other_options = {**stored_options(os.fspath(tf_save_dir)), **other_options}
         planning.check_shares(replicas.worker, data, heldout)
         planning.check_data(options, data, heldout)
         if is_chief:
-            planning.check_options(tf_save_dir, {**unknown_options, **options.training_dict()})
+            planning.check_options(tf_save_dir, {**other_options, **options.training_dict()})
         options = planning.with_train_tokens(options, data)
-        call = {"heldout": heldout is not None and (heldout_every, patience),
+        call = {"seed": plain(seed), "precision": precision, "init_from": source,
+                "heldout": heldout is not None and (heldout_every, patience),
                 "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
-        replicas.require_same(options.training_dict() | dataclasses.asdict(settings) | call)
-        options, plan = _plan(options, replicas, seconds, restart_ckpt_file)
-        start = SoftmaxStart()
-        if restart_ckpt_file is None:
-            start = softmax_start(options, data, replicas)
+        replicas.require_same(options.training_dict() | call)
+        saved = None if restart_ckpt_file is None else read_state(restart_ckpt_file)
+        # A resumed run keeps its seed, which determines the random numbers.
+        state = saved or RunState((0, 0), plain(seed), init_from=source)
+        state.batch_shape = (options.batch_size * replicas.n, options.unroll_steps)
+        state.precision = precision
+        options = planning.with_length(options, state, seconds, is_new=saved is None)
+
+        is_new_model = restart_ckpt_file is None
+        softmax = softmax_start(options, data, replicas) if is_new_model else (None, None)
         log = RunLog(tf_log_dir, tensorboard) if is_chief and tf_log_dir is not None else None
-        files = RunFiles(os.fspath(tf_save_dir), keep_checkpoints, log, is_chief, unknown_options)
-        trainer = Trainer(options, replicas, settings)
-        trainer.assign_softmax(start)
-        del start  # as large as the softmax
-        state = RunState(trainer.batch_shape, plan=plan, settings=settings)
-        run = Run(
+        folder = RunFolder(os.fspath(tf_save_dir), keep_checkpoints, log, other_options, is_chief)
+        trainer = Trainer(options, replicas, state.seed, precision)
+        with replicas.scope():
+            layer = trainer.model.softmax
+            for variable, value in zip((layer.W, layer.b), softmax, strict=True):
+                if value is not None:
+                    variable.assign(value)
+            del softmax, value  # as large as the variables
+            if restart_ckpt_file is None and init_from is not None:
+                _begin_with(state, trainer, data, init_from, init_vocab)
+        if restart_ckpt_file is not None:
+            folder.resume(state, trainer, restart_ckpt_file, is_resumed)
+        if is_chief:
+            _count_words(state, trainer, folder, data, heldout, restart_ckpt_file)
+        if is_resumed:
+            folder.set_saved(state, restart_ckpt_file or "")
+        loop = Loop(
+            state,
             trainer,
+            folder,
             data,
-            files,
-            TrainingRecord(state, state),
-            begun,
+            begun=begun,
             save_seconds=save_minutes * 60,
             progress=progress,
             heldout=heldout,
             every=every,
             patience=patience,
         )
-        if restart_ckpt_file is not None:
-            saving.resume(run, restart_ckpt_file, is_resumed)
-        elif init_from is not None:
-            _begin_with(run, init_from, init_vocab)
-        if is_chief:
-            _count_words(run)
-        if is_resumed:
-            run.mark_saved(restart_ckpt_file or "")
-        return run.train()
+        return loop.run()
 
 
 @contextlib.contextmanager
@@ -181,50 +191,38 @@ def _training_lock(folder: PathLike) -> Iterator[None]:
         yield
 
 
-def _plan(
-    options: Options, replicas: Replicas, seconds: float | None, ckpt_file: str | None
-) -> tuple[Options, Plan]:
-    """The length of a new run, or of the run that wrote a checkpoint; and matching options."""
-    tokens_per_step = options.batch_size * replicas.n * options.unroll_steps
-    saved = None if ckpt_file is None else read_run_state(ckpt_file)
-    if seconds is not None:
-        options = dataclasses.replace(options, n_epochs=None, n_steps=None)
-    if saved is None and seconds is not None:
-        return options, Plan.by_time(seconds, options, tokens_per_step)
-    if saved is None or ckpt_file is None:
-        options = planning.choose_length(options, tokens_per_step)
-        return options, Plan.from_options(options, tokens_per_step)
-    plan = saving.previous_plan(ckpt_file, saved, options)
-    plan = plan.resumed(options, saved.position, tokens_per_step)
-    if options.n_epochs is None and options.n_steps is None:
-        n_epochs, n_steps, *_ = plan.settings
-        options = dataclasses.replace(options, n_epochs=n_epochs, n_steps=n_steps)
-    return options if plan.end is None else planning.choose_length(options, tokens_per_step), plan
-
-
-def _begin_with(run: Run, init_from: PathLike, init_vocab: PathLike | None) -> None:
+def _begin_with(
+    state: RunState,
+    trainer: Trainer,
+    data: Any,
+    init_from: PathLike,
+    init_vocab: PathLike | None,
+) -> None:
     """Load another model's weights, and count its training as this model's."""
-    with run.trainer.replicas.scope():
-        words = getattr(run.data, "vocab", None)
-        carried = load_pretrained(init_from, init_vocab, run.trainer.model, words)
-    run.record.words_carried = carried
-    tokens, passes = trained_amount(init_from)
-    run.state = dataclasses.replace(run.state, tokens=tokens, passes=passes)
+    from bilm.training.fine_tuning import load_pretrained, trained_amount
+
+    words = planning.data_vocabulary(data)
+    state.words_carried = load_pretrained(init_from, init_vocab, trainer.model, words)
+    state.tokens, state.passes = trained_amount(init_from)
 
 
-def _count_words(run: Run) -> None:
+def _count_words(
+    state: RunState,
+    trainer: Trainer,
+    folder: RunFolder,
+    data: Any,
+    heldout: Any,
+    ckpt_file: str | None,
+) -> None:
     """Record word counts of the training text, and the perplexities by word frequencies alone."""
-    counts, run.record.unknown = planning.word_counts(run.data, "the training text")
+    counts = None if ckpt_file is None else read_word_counts(ckpt_file)
+    counts, state.unknown = planning.word_counts(data, "the training text", counts)
     if counts is None:
         return
-    run.word_counts, run.record.unigram = counts, unigram_perplexity(counts, counts)
-    vocabulary = getattr(run.data, "vocab", None)
-    if vocabulary is not None and run.trainer.model.samples:
+    folder.word_counts, state.unigram = counts, unigram_perplexity(counts, counts)
+    vocabulary = planning.data_vocabulary(data)
+    if vocabulary is not None and trainer.model.samples:
         planning.warn_if_unsorted(vocabulary, counts)
-    predicted = None
-    if run.heldout is not None:
-        predicted, _ = planning.word_counts(run.heldout, "the held-out text")
+    predicted, _ = planning.word_counts(heldout, "the held-out text")
     if predicted is not None:
-        unigram = unigram_perplexity(counts, predicted)
-        scores = dataclasses.replace(run.state.heldout, unigram=unigram)
-        run.state = dataclasses.replace(run.state, heldout=scores)
+        state.heldout_unigram = unigram_perplexity(counts, predicted)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,24 +17,14 @@ from bilm.core.weight_names import WORD_ROWS, lstm_blocks
 from bilm.training.inputs import StepInputs
 from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
-from bilm.training.run_state import RunSettings
-from bilm.training.softmax_start import SoftmaxStart
 
 AllStates = tuple[tuple[States, ...], ...]  # per replica of this worker and direction
 
 
-class Signals(NamedTuple):
-    """Numbers that the workers exchange with a step; all but `stop` come from the chief."""
-
-    stop: float = 0.0  # > 0 if `progress` asked to end the run
-    save: float = 0.0  # > 0 if a checkpoint is due
-    evaluate: float = 0.0  # > 0 if an evaluation is due
-    elapsed: float = 0.0  # seconds of the run
-    seconds: float = 0.0  # seconds of its steps
-    evaluation_seconds: float = 0.0  # of an evaluation, 0 before the first one
-
-
-_QUIET = Signals()
+# Numbers that the workers exchange with a step; all but the first come from the chief: whether to
+# end the run, to save, to evaluate (> 0 for yes), and the seconds of the run.
+Signals = Sequence[float]
+_QUIET = (0.0,) * 4
 # By optimizer, whether Adam and Muon update the variables that have dense gradients.
 _DENSE_UPDATES = {"adagrad": (False, False), "adam": (True, False), "muon": (True, True)}
 
@@ -44,7 +35,8 @@ class Trainer:
     Args:
         options: training options.
         replicas: devices of the run; None: one device.
-        settings: seed and precision.
+        seed: random seed of the initial values.
+        precision: "float32" or "bfloat16".
 
     Attributes:
         batch_shape: rows of a batch, over all workers, and tokens per row.
@@ -57,17 +49,15 @@ class Trainer:
         self,
         options: Options,
         replicas: Replicas | None = None,
-        settings: RunSettings | None = None,
+        seed: int = 0,
+        precision: str = "float32",
     ) -> None:
         self.options = options
         self.replicas = replicas = replicas or Replicas()
-        settings = settings or RunSettings()
         self.batch_shape = (options.batch_size * replicas.n, options.unroll_steps)
         self.feed_shape = (options.batch_size * replicas.n_local, options.unroll_steps)
         with replicas.scope(), replicas.reachable():
-            self.model = LanguageModel(
-                options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
-            )
+            self.model = LanguageModel(options, seed=seed, precision=precision, mode=Mode.TRAINING)
             variables = self.model.trainable_variables
             self.table = self.model.weight_table()
             by_variable = {id(weight.variable): weight.checkpoint for weight in self.table}
@@ -81,7 +71,7 @@ class Trainer:
                 adam_learning_rate=options.adam_learning_rate if uses_adam else None,
                 adam_variables=[name not in WORD_ROWS for name in names],
                 muon_blocks=[lstm_blocks(name) for name in names] if uses_muon else (),
-                precision=settings.precision,
+                precision=precision,
             )
         self.slots = {
             f"{name}/{slot}": value
@@ -90,14 +80,6 @@ class Trainer:
         }
         self.lstm_states = self.zero_states()
         self.compile_step()
-
-    def assign_softmax(self, start: SoftmaxStart) -> None:
-        """Set the softmax of a new model."""
-        softmax = self.model.softmax
-        with self.replicas.scope():
-            for variable, value in zip((softmax.W, softmax.b), start, strict=True):
-                if value is not None:
-                    variable.assign(value)
 
     def run_step(
         self, inputs: tuple[StepInputs, ...], states: AllStates, signals: Signals = _QUIET
@@ -114,16 +96,17 @@ class Trainer:
         """
         n, count = self.model.options.n_directions, self.replicas.worker.count
         # Only the chief sends nonzero values; `count` undoes the mean over the workers.
-        sent = tf.constant([signals.stop, *(count * value for value in signals[1:])], tf.float32)
+        stop, *others = signals
+        sent = tf.constant([stop, *(count * value for value in others)], tf.float32)
         with self.replicas.reachable():
             reduced, states = self._step(inputs, states, sent)
         values = reduced.numpy()
-        return values[:n], states, Signals(*values[n:].tolist())
+        return values[:n], states, values[n:].tolist()
 
     def compile_step(self) -> None:
         """Compile the step for the current options."""
         signature = [(each,) * self.replicas.n_local for each in self._signature()]
-        signals = tf.TensorSpec((len(Signals._fields),), tf.float32)
+        signals = tf.TensorSpec((len(_QUIET),), tf.float32)
         self._step = traced_once(self._all_replicas, [*signature, signals])
 
     def _all_replicas(
