@@ -378,6 +378,14 @@ def test_files_of_the_source_are_there_with_what_is_said_to_be_in_them(page: Pat
                 assert names_in(source) >= set(name.split(".")), (name, line)
 
 
+def test_the_drawing_of_a_training_step_names_functions_of_the_modules():
+    drawing = (ROOT / "docs" / "training-step.svg").read_text("utf-8")
+    boxes = re.findall(r'class="h">([\w.]+)</text>\s*<text [^>]*>(bilm/[\w/]+\.py)<', drawing)
+    assert len(boxes) > 12 and len(boxes) == drawing.count(".py<")
+    for name, module in boxes:
+        assert set(name.split(".")) <= names_in((ROOT / module).read_text("utf-8")), (name, module)
+
+
 def names_in(source: str) -> set[str]:
     """All names in a source file: classes, functions, arguments, attributes, keys."""
     names = set()

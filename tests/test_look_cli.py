@@ -326,7 +326,8 @@ def test_overlapping_targets_keep_their_own_clusters(place, capsys):
 
 def test_a_word_that_occurs_once_is_one_group(place, capsys):
     arguments = ["senses", "harbour", *SENSES[2:]]
-    assert run(capsys, *arguments).out.startswith("harbour: 1 occurrence, top layer, 1 cluster (there")
+    out = run(capsys, *arguments).out
+    assert out.startswith("harbour: 1 occurrence, top layer, 1 cluster (there")
     assert input_error([*arguments, "--clusters", "2"], capsys).endswith(
         "n_clusters must be at most 1, the number of different occurrences, got 2."
     )
