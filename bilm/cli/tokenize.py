@@ -1,11 +1,12 @@
 """Tokenise raw text: one sentence per line, tokens separated by spaces.
 
-IN is UTF-8 text, plain or compressed. The text is normalised to NFC, and nothing but white space is
-dropped. The sequences of FASTA become sentences of residues, and CoNLL-U keeps its tokens; both are
-recognised. OUT is compressed if its name ends in .gz or .xz. The tokenizer's name is kept in
-OUT.tokenizer.json and later in the model, so that `bilm embed` can warn about text that was
-tokenised differently. OUT appears when it is complete; if interrupted, the command starts again
-from the beginning. With - as IN and as OUT, text goes from standard input to standard output.
+IN is UTF-8 text, plain or compressed. The text is normalised to NFC; white space and invisible
+characters (soft hyphens, marks of direction, byte order marks) are dropped. The sequences of FASTA
+become sentences of residues, and CoNLL-U keeps its tokens; both are recognised. OUT is compressed
+if its name ends in .gz or .xz. The tokenizer's name is kept in OUT.tokenizer.json and later in the
+model, so that `bilm embed` can read raw text in the same way. OUT appears when it is complete; if
+interrupted, the command starts again from the beginning. With - as IN and as OUT, text goes from
+standard input to standard output.
 
   bilm tokenize novel.txt novel.tokens.txt --language en
   bilm tokenize 'news/*.txt.gz' news.tokens.txt.gz --language zh
@@ -92,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"tokens       {result.n_tokens:,}")
     print(f"tokenizer    {result.tokenizer}")
     print(f"input lines  {lines}")
+    if result.n_invisible:
+        print(f"removed      {count(result.n_invisible, 'invisible character')}")
     print(f"next:\n  bilm shard {shlex.quote(args.out)} --out_dir shards --heldout 0.01")
     return 0
 

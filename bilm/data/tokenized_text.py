@@ -12,14 +12,21 @@ import contextlib
 import functools
 import itertools
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bilm.core.errors import TEXT, InputError, integer, one_of, require, shown
+from bilm.core.errors import TEXT, InputError, integer, one_of, require
 from bilm.data.prefetch import windows
 from bilm.data.processes import map_in_order
 from bilm.data.sentences import is_fasta, read_sequences
-from bilm.data.tokenizer import ANY_LANGUAGE, Tokenizer, ends_sentence, is_unspaced
+from bilm.data.tokenizer import (
+    ANY_LANGUAGE,
+    Tokenizer,
+    count_invisible,
+    ends_sentence,
+    is_unspaced,
+)
 from bilm.files.reading import (
     CONLLU,
     FASTA,
@@ -65,6 +72,7 @@ class TokenizedText(NamedTuple):
     # `bilm.files.reading`.
     lines: dict[str, str]
     tokenizer: str  # its name
+    n_invisible: int  # characters that `bilm.data.tokenizer.clean` removed
 
 
 def tokenize(
@@ -72,7 +80,7 @@ def tokenize(
 ) -> list[list[str]]:
     """Split raw text into sentences, each a list of tokens.
 
-    Joined, the tokens are the text's NFC form without white space.
+    Joined, the tokens are the text's NFC form without white space and invisible characters.
 
     Args:
         text: raw text of any number of lines.
@@ -137,7 +145,7 @@ def tokenize_files(
             for block, _ in windows(filter(None, paragraphs), len, _BLOCK_CHARACTERS):
                 yield _Paragraphs(block, tokenizer.language, tokenizer.method, kind)
 
-    n_sentences = n_tokens = 0
+    n_sentences = n_tokens = n_invisible = 0
     outputs = Outputs([out, record_beside(out)], inputs={"patterns": files}, overwrite=overwrite)
     with outputs.temporaries() as (temporary, record):
         progress(Stage("tokenising", 0, total))
@@ -145,19 +153,21 @@ def tokenize_files(
             compressed(temporary) as file,
             contextlib.closing(map_in_order(jobs, _tokenize_block, blocks, progress)) as results,
         ):
-            for sentences, n_lines, n in results:
+            for sentences, n_lines, n, n_removed in results:
                 if not n_sentences:
                     first, _, _ = sentences.partition(b"\n")
                     file.write(plain_start(first.decode()).encode())
                 file.write(sentences)
                 n_sentences += n_lines
                 n_tokens += n
+                n_invisible += n_removed
         if not n_sentences:
             raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no text.")
         kind, *others = {*kinds.values()}
         name = tokenizer.name if others else _NAMES.get(kind, tokenizer.name)
-        write_record(record, name, {os.path.basename(out): os.path.getsize(temporary)})
-    return TokenizedText(n_sentences, n_tokens, kinds, name)
+        sizes = {os.path.basename(out): os.path.getsize(temporary)}
+        write_record(record, name, sizes, unicode=unicodedata.unidata_version)
+    return TokenizedText(n_sentences, n_tokens, kinds, name, n_invisible)
 
 
 def _sentences(text: Text) -> Iterable[str]:
@@ -183,15 +193,17 @@ class _Paragraphs(NamedTuple):
 _tokenizer = functools.lru_cache(1)(Tokenizer)  # one per process
 
 
-def _tokenize_block(block: _Paragraphs) -> tuple[bytes, int, int]:
-    """Lines of tokens, and the numbers of lines and tokens."""
+def _tokenize_block(block: _Paragraphs) -> tuple[bytes, int, int, int]:
+    """Lines of tokens, and the numbers of lines, tokens and removed characters."""
+    n_invisible = 0
     if block.kind in (FASTA, CONLLU):
         sentences = [sentence.split() for sentence in block.paragraphs]
     else:
         tokenizer = _tokenizer(block.language, block.method)
+        n_invisible = sum(map(count_invisible, block.paragraphs))
         sentences = list(_split(block.paragraphs, tokenizer, block.kind))
     text = "".join(f"{' '.join(sentence)}\n" for sentence in sentences)
-    return text.encode(), len(sentences), sum(map(len, sentences))
+    return text.encode(), len(sentences), sum(map(len, sentences)), n_invisible
 
 
 def tokens_of_text(
@@ -291,43 +303,31 @@ def record_beside(path: PathLike) -> str:
     return f"{require_path(path, 'a text file')}.{TOKENIZER_FILE}"
 
 
-def write_record(path: PathLike, tokenizer: str, sizes: Mapping[str, int]) -> None:
-    """Write a record: the name of a tokenizer, and the names and sizes (bytes) of its texts."""
-    fill_json(path, {"tokenizer": tokenizer, "bytes": dict(sizes)})
+def write_record(path: PathLike, tokenizer: str, sizes: Mapping[str, int], **facts: str) -> None:
+    """Write a record: the name of a tokenizer, the names and sizes (bytes) of its texts, and
+    further facts."""
+    fill_json(path, {"tokenizer": tokenizer, "bytes": dict(sizes), **facts})
 
 
 def read_record(files: Iterable[PathLike]) -> str | None:
     """The name of the tokenizer of all texts; None if a record is missing, or names differ.
 
-    A record without sizes (written by hand) applies to all texts of its folder.
+    A record without sizes (written by hand) applies to all texts of its folder. A `tokenizer.json`
+    of another program is not a record.
     """
-    read = functools.cache(_read_record)  # a folder's record describes many texts
+    read = functools.cache(read_json_object)  # a folder's record describes many texts
     names = {_recorded_tokenizer(os.fspath(file), read) for file in files}
     return names.pop() if len(names) == 1 else None
 
 
-def _recorded_tokenizer(file: str, read: Callable[[str], _Record]) -> str | None:
+def _recorded_tokenizer(file: str, read: Callable[[str], dict[str, Any]]) -> str | None:
     folder, name = os.path.split(file)
     for path in (record_beside(file), os.path.join(folder, TOKENIZER_FILE)):
         if os.path.isfile(path):
-            tokenizer, sizes = read(path)
-            if sizes is None or sizes.get(name) == os.path.getsize(file):
+            record = read(path)
+            tokenizer, sizes = record.get("tokenizer"), record.get("bytes")
+            if not isinstance(tokenizer, str):
+                continue
+            if not isinstance(sizes, dict) or sizes.get(name) == os.path.getsize(file):
                 return tokenizer
     return None
-
-
-class _Record(NamedTuple):
-    """A tokenizer's name, and the sizes of its texts in bytes."""
-
-    tokenizer: str
-    sizes: dict[str, Any] | None
-
-
-def _read_record(path: str) -> _Record:
-    content = read_json_object(path)
-    tokenizer, sizes = content.get("tokenizer"), content.get("bytes")
-    if not isinstance(tokenizer, str):
-        raise InputError(f"{path}: tokenizer must be text, got {shown(tokenizer)}.")
-    if sizes is not None and not isinstance(sizes, dict):
-        raise InputError(f"{path}: bytes must be an object, got {shown(sizes)}.")
-    return _Record(tokenizer, sizes)

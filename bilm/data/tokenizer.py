@@ -1,8 +1,8 @@
 """From raw text to sentences of tokens, in many scripts.
 
 The built-in rules need no other package. They use Unicode categories instead of alphabets, so a
-combining mark stays with its letter. Text is normalised to NFC, and only white space
-is dropped: joined, the tokens are the text.
+combining mark stays with its letter. Text is normalised to NFC; only white space and invisible
+characters (`clean`) are dropped: joined, the tokens are the text.
 
 Chinese words come from jieba; spaCy's rules for a language can replace the built-in rules. Both are
 extras, imported when a tokenizer that uses them is created.
@@ -27,7 +27,7 @@ ANY_LANGUAGE = "xx"
 # Versions of the built-in rules, the latest one last. A rule that changes the tokens of a language
 # adds a version to that language only. Abbreviations decide where sentences end, not what their
 # tokens are.
-_VERSIONS: dict[str, tuple[str, ...]] = {}
+_VERSIONS = dict.fromkeys(("ca", "fr", "it"), ("2", "3"))  # 3: elision
 _FIRST_VERSIONS = ("2",)  # of other languages
 _UNSPACED_LANGUAGES = frozenset("ja km lo my th zh".split())
 # ISO 639-1
@@ -63,8 +63,9 @@ class Tokenizer:
 
     Args:
         language: ISO 639 code, such as "en", "zh" or "hi"; "xx" is any language with spaces between
-            words. Abbreviations, ordinal numbers, Greek question marks, and English contractions
-            (do n't, Hale 's) depend on it. Languages outside `LANGUAGES_WITH_RULES` are split like
+            words. Abbreviations, ordinal numbers, Greek question marks, English contractions
+            (do n't, Hale 's) and elision in Catalan, French and Italian (l' eau) depend on it.
+            Languages outside `LANGUAGES_WITH_RULES` are split like
             "xx".
         method: None: "jieba" for Chinese and "rules" for other languages.
             "rules": words, numbers, addresses and punctuation marks.
@@ -100,7 +101,7 @@ class Tokenizer:
                 "'spacy' or, for 'zh', 'jieba'."
             )
         self.language, self.method = language, method
-        actual, self._split = _SPLITTERS[method](language, version)
+        actual, self._split_once = _SPLITTERS[method](language, version)
         if version not in (None, actual):
             raise InputError(f"version of {language} {method} must be {actual}, got {version}.")
         self._split_cached = functools.lru_cache(2**16)(self._split)
@@ -122,15 +123,27 @@ class Tokenizer:
             return None
 
     def tokens(self, sentence: str) -> list[str]:
-        """The tokens of a sentence; joined, they are its NFC form without white space.
+        """The tokens of a sentence. Joined, they are its NFC form without white space and invisible
+        characters; joined by spaces, they are split into the same tokens again.
 
         >>> Tokenizer("en").tokens("It won't cost $1,024.50, will it?")
         ['It', 'wo', "n't", 'cost', '$', '1,024.50', ',', 'will', 'it', '?']
         """
         tokens: list[str] = []
-        for run in unicodedata.normalize("NFC", sentence).split():
-            tokens += (self._split_cached if len(run) <= _LONGEST_CACHED else self._split)(run)
+        for run in clean(sentence).split():
+            tokens += self._split_run(run)
         return tokens
+
+    def _split_run(self, run: str) -> list[str]:
+        """The tokens of text without white space."""
+        return (self._split_cached if len(run) <= _LONGEST_CACHED else self._split)(run)
+
+    def _split(self, run: str) -> list[str]:
+        """Split until each token stays as it is: jieba splits some of its words once more."""
+        tokens = self._split_once(run)
+        if len(tokens) < 2:
+            return tokens
+        return [part for token in tokens for part in self._split_run(token)]
 
     def spans(self, sentence: str) -> list[tuple[int, int]]:
         """Character offsets (start, end) in the sentence of each of `tokens(sentence)`.
@@ -145,7 +158,7 @@ class Tokenizer:
         character_spans = [
             piece.span()
             for piece in _piece_pattern().finditer(sentence)
-            for _ in unicodedata.normalize("NFC", piece[0])
+            for _ in clean(piece[0]).strip()
         ]
         bounds = itertools.accumulate(map(len, tokens), initial=0)
         return [
@@ -154,12 +167,12 @@ class Tokenizer:
         ]
 
     def sentences(self, paragraph: str) -> list[str]:
-        """The sentences of a paragraph, in NFC, without the white space between them.
+        """The sentences of a paragraph, cleaned (`clean`), without the white space between them.
 
         >>> Tokenizer("en").sentences("Mr. Hale left at 6.30. Did it rain?")
         ['Mr. Hale left at 6.30.', 'Did it rain?']
         """
-        return split_sentences(unicodedata.normalize("NFC", paragraph), self.language)
+        return split_sentences(clean(paragraph), self.language)
 
 
 def tokenizer_for(
@@ -211,6 +224,22 @@ def tokenizer_for(
 
 # Characters
 
+# Characters that show nothing: soft hyphens, marks of direction, word joiners, byte order marks.
+# Joiners are not among them: Persian and Indian scripts, and emojis, need them.
+_INVISIBLE = "\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+_find_invisible = re.compile(f"[{_INVISIBLE}]")
+
+
+def clean(text: str) -> str:
+    """Text in NFC, without invisible characters; zero-width spaces become spaces."""
+    visible = _find_invisible.sub("", text).replace("\u200b", " ")
+    return unicodedata.normalize("NFC", visible)
+
+
+def count_invisible(text: str) -> int:
+    """The number of characters that `clean` removes."""
+    return len(_find_invisible.findall(text))
+
 
 # Scripts without spaces between words: Chinese characters, and all others.
 _HAN = ((0x3005, 0x3007), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
@@ -228,7 +257,7 @@ _EXTENDING = ((0x200C, 0x200D), (0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F))
 class _Classes(NamedTuple):
     """Classes of characters, as the content of brackets in a regular expression."""
 
-    letter: str  # letters and digits of scripts with spaces between words
+    letter: str  # letters and digits of scripts with spaces between words; private use characters
     lower: str
     han: str  # letters of Chinese
     unspaced: str  # letters of the other scripts without spaces between words
@@ -242,6 +271,8 @@ def _classes() -> _Classes:
     # The planes in between are empty.
     for code in itertools.chain(range(0x40000), range(0xE0000, 0xE0200)):
         categories[unicodedata.category(chr(code))].add(code)
+    # Fonts for medieval texts have letters of private use.
+    categories["L private"] = _codes(((0xE000, 0xF8FF), (0xF0000, 0xFFFFD), (0x100000, 0x10FFFD)))
     letters = set[int]().union(*(codes for name, codes in categories.items() if name[0] in "LN"))
     han = _codes(_HAN) & letters
     unspaced = (_codes(_UNSPACED) & letters) - categories["Nd"]
@@ -283,7 +314,7 @@ def _unspaced_pattern() -> re.Pattern[str]:
 @functools.cache
 def _piece_pattern() -> re.Pattern[str]:
     """A character with the marks after it, or a Korean syllable with its letters."""
-    mark = _classes().mark
+    mark = _classes().mark + _INVISIBLE
     korean = rf"[\u1100-\u11ff\uac00-\ud7a3][{mark}\u1160-\u11ff]*"
     return re.compile(rf"{korean}|\S[{mark}]*")
 
@@ -291,12 +322,24 @@ def _piece_pattern() -> re.Pattern[str]:
 # Tokens
 
 _CLITIC = "['’](?:s|re|ve|ll|d|m)"
-_CONTRACTION = re.compile(rf"(?i)(.+)(n['’]t|{_CLITIC})")
+_LAST_CLITIC = re.compile(rf"(?i)(?:n['’]t|{_CLITIC})$")
+
+
+# Words that lose their last vowel before another one: l'eau, dell'arte.
+_ELIDED = {
+    "ca": "[dlmnst]",
+    "fr": "[cdjlmnst]|(?:|jus|lors|puis|quoi)qu",
+    "it": "[cdlmnstv]|un|gl|ch|po|(?:de|da|ne|a|su|co|que|be)ll|(?:de|da|ne|a|que)gl|quest|"
+    "(?:nes|cias|qual|al|og|buo)[cs]?un|sant|grand|buon|mezz|senz|anch|com|cos|dov|quand|quant|"
+    "tutt|nient|sott|(?:c|v|tr|quar|cinqu|sess|sett|ott|nov)[ae]nt",
+}
+_AFTER_ELISION = '[aeiouyhœæàáâäèéêëìíîïòóôöùúûü0-9«“„"(]'
 
 
 @functools.cache
-def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
-    """Matches the next token of NFC text; group 1 is a run of Chinese characters."""
+def _token_pattern(elision: str, characters: bool) -> re.Pattern[str]:
+    """Matches the next token of NFC text; group 1 is a run of Chinese characters. `elision` is the
+    language whose clitics (en) or elided words are tokens."""
     c = _classes()
     letter, mark, end = rf"[{c.letter}](?<!\d)", f"[{c.mark}]*", f"(?![{c.letter}{c.mark}@])"
     word = f"[{c.letter}][{c.letter}{c.mark}]*"
@@ -322,8 +365,11 @@ def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
         # Any other character; joiners combine several emojis.
         rf"\S(?:{mark}(?<=\u200d)[^\s{c.letter}{c.han}{c.unspaced}])*",
     ]
-    if english:
+    if elision == "en":
         kinds.insert(0, rf"(?<!\S)(?i:{_CLITIC})(?!\S)")  # in text that is already tokenised
+    elif elision:
+        elided = f"(?i:{_ELIDED[elision]})['’]"
+        kinds.insert(0, rf"{elided}(?i:(?={_AFTER_ELISION}))|(?<!\S){elided}(?!\S)")
     return re.compile(f"(?:{'|'.join(kinds)}){mark}")
 
 
@@ -337,7 +383,8 @@ def _by_rules(language: str, version: str | None, characters: bool = False) -> t
     versions = _VERSIONS.get(language, _FIRST_VERSIONS)
     version = version if version in versions else versions[-1]
     english = language == "en"
-    pattern = _token_pattern(english, characters)
+    has_elision = english or (language in _ELIDED and version != "2")
+    pattern = _token_pattern(language if has_elision else "", characters)
 
     def split(run: str) -> list[str]:
         tokens = [match[0] for match in pattern.finditer(run)]
@@ -351,15 +398,16 @@ def _by_rules(language: str, version: str | None, characters: bool = False) -> t
 def _without_clitics(token: str) -> list[str]:
     """won't -> wo n't, Hale's -> Hale 's."""
     parts: list[str] = []
-    while match := _CONTRACTION.fullmatch(token):
-        token, last = match.groups()
-        parts.insert(0, last)
-    return [token, *parts]
+    end = len(token)
+    while end > 1 and (match := _LAST_CLITIC.search(token, max(1, end - 3), end)):
+        parts.append(match[0])
+        end = match.start()
+    return [token[:end], *reversed(parts)]
 
 
 def _by_jieba(language: str, version: str | None) -> tuple[str, Split]:
     jieba = import_extra("jieba", "method 'jieba'")
-    pattern = _token_pattern(False, False)
+    pattern = _token_pattern("", False)
 
     def split(run: str) -> list[str]:
         if not jieba.dt.initialized:
