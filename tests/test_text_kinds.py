@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from bilm import InputError, LMDataset, load_vocab, read_fasta
+from bilm.cli import main
 from bilm.data import count_words, shard_corpus
 from bilm.data.sentences import is_fasta, read_sentences
+from bilm.data.untokenized import TextTokens
 from bilm.files.reading import (
     new_digest,
     plain_start,
@@ -135,6 +137,31 @@ def tarred(data):
             r"a.txt: must be text, got a web page \(HTML or XML\). Extract",
         ),
         (b'<?xml version="1.0"?>\n<TEI/>\n', r"got a web page"),
+        (b"EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n. . O O\n\nHe PRP B-NP O\n",
+         "got columns with spaces. `bilm tokenize a.txt OUT --column 1` writes its first column"),
+        (b"-DOCSTART- -X- O O\n\n" + b"a DT B-NP O\ncat NN I-NP O\n\n" * 9, "columns with spaces"),
+        (CONLLU.replace("\t_\n", "\n").encode(), "got columns or a table with tabs"),
+        (CONLLU.replace("\t_\n", "\t_\t_\n").encode(), "got columns or a table with tabs"),
+        (b"1\tThe\tthe\tthe\tDT\tDT\t_\t_\t2\t2\tNMOD\tNMOD\t_\t_\n" * 3, "columns or a table"),
+        (b"##12\n@@12\nThe\tthe\tat\ncat\tcat\tnn1\n.\t.\t.\n", "columns or a table with tabs"),
+        (b"<text id='1'>\n<s>\nThe\tDT\ncat\tNN\n</s>\n</text>\n", "columns or a table|with tags"),
+        (b"Entry\tProtein names\tSequence\nP1\tKinase\tMKV\nP2\t\tMKL\n", "a table with tabs"),
+        (b"1\ta good film\n0\tnot so good\n", "a table with tabs"),
+        (b'id,text\n1,"A cat, a dog"\n2,They ran\n3,"He ""ran"""\n', r"a table \(CSV\). Extract"),
+        (b"label;text\n1;x\n2;y\n", r"a table \(CSV\)"),
+        (b'<doc id="12" title="A">\nA cat.\n</doc>\n', "text with tags"),
+        (b"<text>\nA cat.\n", "text with tags"),
+        (b"<s> the cat </s>\n<s> a dog </s>\n", "text with tags"),
+        (b"<TEI xmlns='x'>\n", "text with tags"),
+        (b"1\n00:00:01,000 --> 00:00:02,000\nHello.\n", "got subtitles"),
+        (b"WEBVTT\n\n00:01.000 --> 00:02.000\nHello.\n", "got subtitles"),
+        (rb"{\rtf1\ansi A cat.}", "got RTF"),
+        (b'["A cat.", "A dog."]', "got JSON"),
+        (b'[\n  "A cat.",\n  "A dog."\n]\n', "got JSON"),
+        (b'{\n  "text": "A cat."\n}\n', "got JSON"),
+        (b"%x\n\\documentclass{article}\n", "got LaTeX"),
+        (b"( (S (NP-SBJ (DT The)\n", "got syntactic trees"),
+        (b"@UTF8\n@Begin\n*CHI: more .\n", "got a transcript"),
         (b'{"id": "7", "text": "one two"}\n', "a.txt: must be text, got JSON."),
         (
             b"version https://git-lfs.github.com/spec/v1\n",
@@ -142,13 +169,93 @@ def tarred(data):
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)
+)  # fmt: skip
 def test_what_is_not_text_is_named(data, message):
     Path("a.txt").write_bytes(data)
     for _, read in readers("a.txt"):
         with pytest.raises(InputError, match=message):
             read()
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["<unk> the cat", "<S> is a token"],
+        ["the cat .", "a dog .", "", "he ran .", "it sat ."],
+        ["A B C", "", "D E F", "", "G H I", "", "J K L", ""],  # with double spacing
+        ["Hello, world.", "A cat, a dog.", "Well, yes."],
+        ["[ 1 ] the cat", '[ " Yes " , he said ]', "{ a }", "( S ( he said ) )"],
+        ["\tA cat sat.", "\tA dog ran."],
+        ["1", "2", "", "3"],
+        ["one\ttwo"],
+        ["# 1", "# 2 x"],
+        ["1 : 30 --> 2", "the end"],
+        [""],
+    ],
+)
+def test_text_that_looks_like_another_format(lines):
+    Path("a.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert list(read_text("a.txt")) == lines
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "# doc\nI P O\ncan't V O\nsee V O\nit P O\n\n猫 N O\nsees V O\nhim P O\n".replace(
+            " ", "\t"
+        ),
+        "I P\ncan't V\nsee V\nit P\n\n-DOCSTART- X\n\n猫 N\nsees V\nhim P\n",
+        "<text id='1'>\n<s>\nI\tP\ncan't\tV\nsee\tV\nit\tP\n</s>\n"
+        "<s>\n猫\tN\nsees\tV\nhim\tP\n</s>\n</text>\n",
+    ],
+)
+def test_a_column(data):
+    """A column is read as tokens, one sentence up to each empty line or tag."""
+    Path("a.txt").write_text(data, encoding="utf-8")
+    sentences = read_sentences("a.txt", "a.txt", tokens=TextTokens("en rules 2", column=1))
+    assert [sentence.text for sentence in sentences] == SENTENCES[:2]
+    assert main(["tokenize", "a.txt", "b.txt", "--column", "1"]) == 0
+    assert list(read_text("b.txt")) == SENTENCES[:2]
+    with pytest.raises(InputError, match=r"a\.txt, line \d+: must have column 9, got"):
+        list(read_sentences("a.txt", "a.txt", tokens=TextTokens(column=9)))
+
+
+class Pipe(io.RawIOBase):
+    """A pipe that gives one byte at a time."""
+
+    def __init__(self, data):
+        self.data = io.BytesIO(data)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        return self.data.readinto(memoryview(buffer)[:1])
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("content", [PLAIN, CONLLU])
+def test_a_slow_pipe(compress, content):
+    stream = io.BufferedReader(Pipe(compress(content.encode())))
+    assert list(read_text(stream, "pipe")) == SENTENCES
+
+
+@pytest.mark.parametrize("padding", [b"", bytes(4), bytes(1 << 17)])
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_several_compressed_streams(compress, padding):
+    parts = [compress(f"{line}\n".encode()) + padding for line in SENTENCES]
+    Path("a.txt").write_bytes(b"".join(parts))
+    assert list(read_text("a.txt")) == SENTENCES
+    Path("a.txt").write_bytes(b"".join(parts) + b"rest")
+    with pytest.raises(InputError, match=r"a\.txt: damaged after line 3"):
+        list(read_text("a.txt"))
+
+
+def test_an_empty_sequence_keeps_its_line():
+    Path("p.fasta").write_text(">A\n>B\nMK\n>C\n", encoding="utf-8")
+    assert main(["tokenize", "p.fasta", "out.txt"]) == 0
+    assert list(read_text("out.txt")) == ["", "M K", ""]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ import sys
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bilm import InputError
 from bilm.cli import main
 from bilm.data import shard_corpus, tokenize_files
-from bilm.data.tokenized_text import read_record
+from bilm.data.untokenized import read_record
 from bilm.files.reading import find_all_files
 from tests.command_line import OPTIONS, input_error, usage_error
 from tests.test_tokenizer import WRAPPED
@@ -173,19 +174,22 @@ def test_a_model_knows_the_tokenizer_of_its_text(folder, capsys):
     for file in ("model/options.json", "elmo/options.json"):
         assert json.loads(Path(file).read_text("utf-8"))["tokenizer"] == "en rules 2"
 
-    def warnings(name):
-        assert main(["embed", name, f"{name}.npz", "--model", "elmo"]) == 0
+    def warnings(name, *more):
+        arguments = ["embed", name, f"{name}.npz", "--model", "elmo", "--force", *more]
+        assert main(arguments) == 0
         return [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
 
     assert warnings("text.txt") == []
-    (warning,) = warnings("raw.txt")
-    assert "the text does not look tokenised: punctuation is attached" in warning
     tokenize_files("raw.txt", "de.txt", "de")
-    (warning,) = warnings("de.txt")
-    assert warning == (
-        "bilm: warning: de.txt was tokenised by 'de rules 2', but the training text of the model "
-        "by 'en rules 2': the results may be worse"
-    )
+    for name in ("raw.txt", "de.txt"):
+        error = input_error(["embed", name, "v.npz", "--model", "elmo"], capsys)
+        assert f"{name}, line 1 is not tokenised like the text of the model: " in error
+    assert warnings("raw.txt", "--tokenizer", "model") == []
+    sentences = [str(number) for number in range(80)]
+    with np.load("raw.txt.npz") as raw, np.load("text.txt.npz") as tokenised:
+        assert raw["0"].shape[0] == 13  # a line, with two sentences
+        assert sorted(tokenised) == sorted(sentences)
+    assert warnings("raw.txt", "--tokenizer", "spaces") == []
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ _MAX_SHOWN = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"old OLD": "first corpus", "new NEW": "second corpus"})
+    flags.add(parser, text_command.COLUMN)
     words = "target words, one per line; text after a tab is ignored"
     files = {"--targets FILE": words, "--out FILE": "tab-separated table to write"}
     flags.add(parser, files, required=True)
@@ -183,7 +184,7 @@ def _samples(
     samples = []
     settings = flags.keywords(args, "max_occurrences", "seed", "match_case", "lemma_pos")
     for pattern in (args.old, args.new):
-        sentences = word_command.read_tokens([pattern], display, f"reading {pattern}")
+        sentences = word_command.read_tokens(args, display, f"reading {pattern}", [pattern])
         try:
             samples.append(analysis.sample_targets(sentences, targets, **settings))
         except InputError as error:

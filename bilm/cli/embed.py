@@ -1,7 +1,8 @@
 """Write the vectors of a text.
 
-IN is UTF-8 text with one sentence per line, tokens separated by white space; or CoNLL-U; or FASTA;
-it may be compressed (gzip, xz, bzip2), and - is standard input. OUT is a file of vectors; its
+IN is UTF-8 text with one sentence per line, tokenised like the text of the model or, with
+--tokenizer, raw; or CoNLL-U; or FASTA; it may be compressed (gzip, xz, bzip2), and - is standard
+input. OUT is a file of vectors; its
 ending chooses the format:
 
   bilm embed text.txt v.hdf5 --model elmo --all      # as AllenNLP writes them
@@ -102,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                             help=f"--layers {name}")  # fmt: skip
     flags.add(choice, {"--layer N>=0": "--layers N"}, dest="layers")
     flags.add(group, _VECTORS)
-    flags.add(parser.add_argument_group("file"), _FILE)
+    flags.add(parser.add_argument_group("file"), text_command.COLUMN | _FILE)
     group = parser.add_argument_group("job")
     flags.add(group, {"--shard I/N": _SHARD}, type=_shard, default=(1, 1))
     flags.add(group, _JOB)
@@ -149,14 +150,16 @@ def _embed(args: argparse.Namespace) -> int:
             sentence_keys=args.use_sentence_keys,
             with_text=not args.forget_sentences,
             **flags.keywords(args, "layers", "pooling", "dtype", "format", "ids", "shard"),
-            **flags.keywords(args, "batch_size", "resume", "force"),
+            **flags.keywords(args, "batch_size", "tokenizer", "column", "resume", "force"),
         )
     except ArgumentsError as error:
         flags.usage_error(args, str(error))
     model = text_command.load_model(args, source).elmo
     if args.input != STANDARD:  # a stream is read only once
-        sentences = (sentence.text.split() for sentence in read_sentences(args.input, args.input))
-        text_command.warn_of_unseen(model.model, sentences, args.input)
+        tokens = text_command.model_tokens(args)
+        sentences = read_sentences(args.input, args.input, tokens=tokens)
+        words = (sentence.text.split() for sentence in sentences)
+        text_command.warn_of_unseen(model.model, words, args.input)
     with progress_display(args.output) as display:
         result = job.run(model, display.show)
     if result.was_complete:

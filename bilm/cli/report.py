@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         },
     )
     text_command.add_elmo(parser)
-    flags.add(parser, flags.SOFTMAX)
+    flags.add(parser, flags.SOFTMAX | text_command.COLUMN)
     parser.set_defaults(sentences=1000)
 
 
@@ -84,7 +84,7 @@ def _read_text(args: argparse.Namespace) -> tuple[list[tuple[str, ...]], Counter
             yield tokens
 
     with ProgressDisplay() as display:
-        text = counted(word_command.read_tokens(args.text, display))
+        text = counted(word_command.read_tokens(args, display))
         return analysis.sample_sentences(text, args.sentences), counts
 
 

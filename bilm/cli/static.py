@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
-from bilm.files.reading import find_all_files, read_text
+from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
 from bilm.terminal import show, table
 
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         making,
         {
             "--text FILE ...": word_command.TEXT,
+            **text_command.COLUMN,
             "--out FILE": "file to write",
             "--method word2vec|cbow|layer0|mean": "word2vec: its skip-gram; cbow: its continuous "
             "bag of words, which is faster; layer0: the model's token encoder; mean: the mean of a "
@@ -98,16 +99,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
-    from bilm.data.untokenized import warn_if_untokenized
-
     epochs = (f"epoch {k} of {args.epochs}" for k in range(1, args.epochs + 1))
     steps = itertools.chain(["counting"], epochs)
 
     def read() -> Iterator[list[str]]:
-        return word_command.read_tokens(args.text, display, next(steps))
+        return word_command.read_tokens(args, display, next(steps))
 
-    first = find_all_files(args.text)[0]
-    warn_if_untokenized(map(str.split, read_text(first)), first)
     names = ("method", "dim", "min_count", "epochs")
     return analysis.train_word2vec(read, **flags.keywords(args, *names))
 
@@ -115,12 +112,12 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.St
 def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
     from bilm.analysis.static_vectors import frequent_words, mean_vectors
 
-    words = frequent_words(word_command.read_tokens(args.text, display), args.min_count)
+    words = frequent_words(word_command.read_tokens(args, display), args.min_count)
     elmo = text_command.load_model(args).elmo
     text_command.warn_of_unseen(elmo.model, [words], "the text")
     if args.method == "layer0":  # the same in all contexts
         return mean_vectors(elmo, words, ([word] for word in words), 0)
-    sentences = word_command.read_tokens(args.text, display, "encoding")
+    sentences = word_command.read_tokens(args, display, "encoding")
     return mean_vectors(elmo, words, sentences, "top" if args.layer is None else args.layer)
 
 

@@ -1,25 +1,26 @@
 """Predict the words that fit at positions of a text, by both directions together.
 
-IN is UTF-8 text (plain or compressed), one sentence per line, tokens separated by white space; - is
-standard input. Words are predicted for each token ___, or for the tokens that --place or --every
-selects. The forward direction reads the tokens before the position, the backward direction the
-tokens after it, and neither reads the token itself. Their distributions are multiplied, divided by
-p(word) and normalised over the vocabulary. Log-probabilities are natural logarithms (nats).
+IN is UTF-8 text (plain or compressed), one sentence per line; - is standard input. Words are
+predicted for each token ___, or for the tokens that --place or --every selects. The forward
+direction reads the tokens before the position, the backward direction the tokens after it, and
+neither reads the token itself. Their distributions are multiplied, divided by p(word) and
+normalised over the vocabulary. Log-probabilities are natural logarithms (nats).
 
-  bilm substitutes --text "They ___ it ." --model training-folder
+  bilm substitutes --text "They ___ it." --model training-folder
   bilm substitutes text.txt --model elmo --every --n 5 --format tsv
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_command
-from bilm.cli.text_command import STANDARD
-from bilm.files.reading import read_text
+from bilm.cli.text_command import STANDARD, InputText
+from bilm.data.tokenizer import tokenizer_for
 
 if TYPE_CHECKING:
     from bilm.use.predictor import Substitutes
@@ -29,7 +30,7 @@ _FIELDS = ("line", "place", "token", "rank", "word", "log_probability")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"input IN": "text; - is standard input"}, nargs="?")
-    flags.add(parser, {"--text SENTENCE": "one sentence, instead of IN"})
+    flags.add(parser, {"--text SENTENCE": "one sentence, instead of IN"} | text_command.COLUMN)
     text_command.add_predictor(parser)
     places = parser.add_mutually_exclusive_group()
     place = "predict token N (0-based) of each sentence; may be repeated (default: the "
@@ -52,10 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if (args.input is None) == (args.text is None):
         flags.usage_error(args, "name a text, IN, or a sentence, --text")
-    predictor = text_command.load_predictor(args)
     places: Any = "all" if args.every else args.place or "gaps"
+    text = _read(args)
+    predictor = text_command.load_predictor(args)
     predictions = predictor.substitutes_iter(
-        _sentences(args, places),
+        _sentences(text, places),
         places,
         n=args.n,
         directions=args.direction,
@@ -63,29 +65,42 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         with_ids=True,
     )
-    if args.input not in (None, STANDARD):
-        from bilm.data.untokenized import warn_if_untokenized
-
-        warn_if_untokenized(map(str.split, read_text(args.input)), args.input)
-        sentences = map(str.split, read_text(args.input))
+    if args.input not in (None, STANDARD):  # a stream is read only once
+        again = text_command.read_input(args)
+        sentences = map(again.split, again.lines)
         text_command.warn_of_unseen(predictor.model, sentences, args.input)
-    results = ((number, (line.split(), places)) for (number, line), places in predictions)
+    results = ((number, (tokens, places)) for (number, tokens), places in predictions)
     text_command.write_results(args, results, _FIELDS, _rows, "predicting", _objects, _lines)
     return 0
 
 
-def _sentences(
-    args: argparse.Namespace, places: Any
-) -> Iterator[tuple[tuple[int, str], list[str]]]:
+def _read(args: argparse.Namespace) -> InputText:
+    if args.text is not None:
+        split = tokenizer_for(text_command.model_tokens(args).recorded, args.tokenizer)
+        return InputText("--text", "line", _around_gaps(split), iter([args.text]))
+    text = text_command.read_input(args)
+    return text._replace(split=_around_gaps(text.split))
+
+
+def _around_gaps(split: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """A function that splits text into tokens, and keeps ___ as one."""
+
+    def tokens(text: str) -> list[str]:
+        from bilm.use.predictor import GAP
+
+        parts = [[GAP, *split(part)] for part in text.split(GAP)]
+        return list(itertools.chain.from_iterable(parts))[1:]
+
+    return split if split is str.split else tokens
+
+
+def _sentences(text: InputText, places: Any) -> Iterator[tuple[tuple[int, list[str]], list[str]]]:
     """The sentences of the input, after checking their places."""
     from bilm.use.predictor import find_places
 
-    name, lines = "--text", iter([args.text])
-    if args.text is None:
-        name, lines = text_command.read_input(args.input)
-    for (number, line), tokens in text_command.sentences(name, lines):
-        find_places(tokens, places, f"{name}, line {number + 1}")
-        yield (number, line), tokens
+    for (number, _), tokens in text_command.sentences(text):
+        find_places(tokens, places, f"{text.name}, {text.unit} {number + 1}")
+        yield (number, tokens), tokens
 
 
 _Prediction = tuple[list[str], "list[Substitutes]"]  # a sentence's tokens and places

@@ -9,17 +9,18 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.files.named_models import sample_text
-from bilm.files.reading import read_lines, read_text
+from bilm.files.reading import open_text, read_lines
 from bilm.files.writing import atomic_write, text_file
 from bilm.progress import ProgressDisplay, counted
 from bilm.terminal import import_tensorflow, note, printable
 
 if TYPE_CHECKING:
+    from bilm.data.untokenized import TextTokens
     from bilm.files.model_files import ModelSource
     from bilm.use.predictor import Predictor
     from bilm.use.pretrained import Model, Pretrained
@@ -28,39 +29,73 @@ STANDARD = "-"
 _MAX_CHECKED = 10_000  # tokens of a text that are checked for unseen letters
 
 
-def read_input(path: str) -> tuple[str, Iterator[str]]:
-    """A text's name, for messages, and its sentences; "-" is standard input."""
-    if path == STANDARD:
-        return "standard input", read_text(sys.stdin.buffer, "standard input")
-    return path, read_text(path)
+def model_tokens(args: argparse.Namespace) -> TextTokens:
+    """How texts are split into the tokens of the model that the flags name, if any."""
+    from bilm.data.untokenized import TextTokens
+
+    recorded = None
+    if args.model is not None or args.weight_file is not None:
+        from bilm.files.model_files import open_model
+
+        with open_model(flags.model_source(args)) as files:
+            recorded = files.read_options().tokenizer
+    return TextTokens(recorded, args.tokenizer, getattr(args, "column", None))
 
 
-def sentences(
-    name: str,
-    lines: Iterable[str],
-    split: Callable[[str], list[str]] = str.split,
-    first: int = 0,
-) -> Iterator[tuple[tuple[int, str], list[str]]]:
-    """Yield ((number, line), tokens) of each line that is not empty, counted from `first`."""
+class InputText(NamedTuple):
+    """The text that a command reads."""
+
+    name: str  # for messages
+    unit: str  # what its lines are, see `bilm.files.reading.Text`
+    split: Callable[[str], list[str]]  # splits a line into tokens
+    lines: Iterator[str]
+
+
+def read_input(args: argparse.Namespace) -> InputText:
+    """The text IN; "-" is standard input."""
+    name = "standard input" if args.input == STANDARD else args.input
+    source = sys.stdin.buffer if args.input == STANDARD else args.input
+    tokens = model_tokens(args)
+
+    def read() -> Iterator[Any]:
+        with open_text(source, name, column=tokens.column) as text:
+            split, lines = tokens.split(text)
+            yield InputText(name, text.unit, split, reading)
+            yield from lines
+
+    reading = read()
+    first: InputText = next(reading)
+    return first
+
+
+def sentences(text: InputText) -> Iterator[tuple[tuple[int, str], list[str]]]:
+    """Yield ((number, line), tokens) of each line that is not empty."""
     is_empty = True
-    for number, line in enumerate(lines, first):
-        if tokens := split(line):
+    for number, line in enumerate(text.lines):
+        if tokens := text.split(line):
             is_empty = False
             yield (number, line), tokens
     if is_empty:
-        raise InputError(f"{name}: must have a sentence, got empty lines only.")
-
-
-_TEXTS = ("text", "input", "old", "new", "test_prefix", "heldout_prefix")
+        raise InputError(f"{text.name}: must have a sentence, got empty lines only.")
 
 
 def warn_of_tokenizer(args: argparse.Namespace, tokenizer: str | None) -> None:
-    """Warn if texts were not split by the tokenizer of the model's training text."""
+    """Warn if texts of a run were not split by the tokenizer of the model's training text."""
     from bilm.data.untokenized import warn_if_other_tokenizer
 
     for flag, text in flags.texts(args):
-        if flag in _TEXTS:
+        if flag in ("test_prefix", "heldout_prefix"):
             warn_if_other_tokenizer(text, tokenizer)
+
+
+TOKENIZER = {
+    "--tokenizer CODE": "how text is split into tokens: model, like the model's training text; "
+    "spaces, at white space; or a language code such as en (default: typed sentences, and files "
+    "that are tokenised like the model's text, are read as model; other files are an error)",
+}
+COLUMN = {
+    "--column N": "read column N of texts in columns (CoNLL-2003, VRT, TSV) as tokens",
+}
 
 
 def add_elmo(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +107,7 @@ def add_elmo(parser: argparse.ArgumentParser) -> None:
         "them",
     )
     flags.add(group, flags.WORDS | flags.WARM_UP)
+    flags.add(group, TOKENIZER)
     flags.add(group, flags.PRECISION, default="float32")
 
 
@@ -148,7 +184,7 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
     )
     words = "words of the softmax (default: those in the weights, or vocab.txt next to them)"
     flags.add(group, {"--vocab_file FILE": words} | flags.SOFTMAX | flags.WARM_UP)
-    flags.add(group, flags.BATCH_SIZE | flags.PRECISION)
+    flags.add(group, TOKENIZER | flags.BATCH_SIZE | flags.PRECISION)
     parser.set_defaults(precision="float32")
 
 

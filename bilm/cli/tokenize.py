@@ -22,11 +22,11 @@ import sys
 from collections import Counter
 from typing import NoReturn
 
-from bilm.cli import flags
+from bilm.cli import flags, text_command
 from bilm.cli.text_command import STANDARD
 from bilm.core.errors import InputError
 from bilm.data.tokenizer import ANY_LANGUAGE
-from bilm.files.reading import CONLLU, FASTA, PLAIN, find_all_files, open_text, plain_start
+from bilm.files.reading import COLUMNS, CONLLU, FASTA, PLAIN, find_all_files, open_text, plain_start
 from bilm.progress import ProgressDisplay
 from bilm.terminal import count
 
@@ -36,6 +36,7 @@ _MEANING = {
     "wrapped": "parts of paragraphs",
     FASTA: "protein sequences",
     CONLLU: "CoNLL-U, whose tokens stay as they are",
+    COLUMNS: "columns, whose tokens stay as they are",
 }
 
 
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--lines sentence|paragraph|wrapped": "content of a line: one sentence; a "
             "paragraph of several; or part of a paragraph that ends at a blank line (default: "
             "detected from the first 2,000 lines of each file)",
+            **text_command.COLUMN,
             **flags.FORCE,
             "--jobs N": "processes that split the text (default: one per CPU); the result is the "
             "same",
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         return _run_standard(args)
     if args.language is None:
         for path in find_all_files(args.files):
-            with open_text(path) as text:
+            with open_text(path, column=args.column) as text:
                 if text.kind == PLAIN:
                     _require_language(args, path)
     from bilm.data.processes import n_processors
@@ -83,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
             args.language,
             method=args.method,
             lines=args.lines,
+            column=args.column,
             jobs=args.jobs or n_processors(),
             progress=display.show,
             overwrite=args.force,
@@ -111,7 +114,7 @@ def _run_standard(args: argparse.Namespace) -> int:
     if [*args.files, args.out] != [STANDARD, STANDARD]:
         flags.usage_error(args, "- stands for both IN and OUT, or for neither")
     flags.require_effect(args, "files, because - is one stream", "jobs", "force")
-    with open_text(sys.stdin.buffer, "standard input") as text:
+    with open_text(sys.stdin.buffer, "standard input", column=args.column) as text:
         if args.language is None and text.kind == PLAIN:
             _require_language(args, "standard input")
         language = ANY_LANGUAGE if args.language is None else args.language

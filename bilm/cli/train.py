@@ -58,8 +58,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     if os.path.isfile(args.save_dir):
         raise InputError(f"{args.save_dir!r} must be a folder, got a file.")
-    from bilm.data.tokenized_text import read_record
-    from bilm.data.untokenized import warn_if_other_tokenizer
+    from bilm.data.untokenized import read_record, warn_if_other_tokenizer
 
     # Options and vocabulary are checked before TensorFlow is imported, unless --init_from needs it.
     if args.init_from is not None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _Words = TypeVar("_Words", bound="WordsInSentences")
 TEXT = (
-    "files or globs (UTF-8, plain or compressed), one sentence per line, tokens separated by spaces"
+    "files or globs (UTF-8, plain or compressed), one sentence per line, tokenised like the text "
+    "of the model or, with --tokenizer, raw"
 )
 LABELS = "instead of --text: lines of a label, a tab, and a sentence with one [word]"
 FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
@@ -42,6 +43,7 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
         {
             "--text FILE ...": f"{TEXT} (default for a model of the package: its sample of "
             "Wikipedia)",
+            **text_command.COLUMN,
             **SAMPLE,
             "--occurrences FILE": "save the occurrences and their vectors to this file (.npz): "
             "later commands need no --text and, except for `neighbours`, no --model",
@@ -99,12 +101,17 @@ def load_models(
 
 
 def read_tokens(
-    patterns: Sequence[str], display: ProgressDisplay, doing: str = "reading"
+    args: argparse.Namespace,
+    display: ProgressDisplay,
+    doing: str = "reading",
+    patterns: Sequence[str] | None = None,
 ) -> Iterator[list[str]]:
-    """The tokens of each line of text files, with progress in bytes."""
-    files = find_all_files(patterns)
-    for _, lines in read_files(files, doing, display.show):
-        yield from map(str.split, lines)
+    """The tokens of each line of text files, by default --text, split for the model that the flags
+    name, with progress in bytes."""
+    files = find_all_files(args.text if patterns is None else patterns)
+    tokens = text_command.model_tokens(args)
+    for _, sentences in read_files(files, doing, display.show, tokens.read, tokens.column):
+        yield from sentences
 
 
 def distinct(args: argparse.Namespace, targets: Iterable[str]) -> list[str]:
@@ -119,7 +126,7 @@ def sample(
 ) -> analysis.Sample:
     """Draw occurrences of targets from --text."""
     settings = flags.keywords(args, "max_occurrences", "seed", "match_case")
-    return analysis.sample_uses(read_tokens(args.text, display), targets, **settings)
+    return analysis.sample_uses(read_tokens(args, display), targets, **settings)
 
 
 def encode(

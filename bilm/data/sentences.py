@@ -6,10 +6,11 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bilm.core.errors import SENTENCES, TEXT, InputError, is_ordered, require, shown
+from bilm.data.untokenized import TextTokens
 from bilm.files.reading import (
     FASTA,
     PathLike,
@@ -22,6 +23,7 @@ from bilm.files.reading import (
 )
 
 Tokens = Sequence[str]
+AS_IT_IS = TextTokens(choice="spaces")
 
 _RESIDUES = re.compile("[A-Za-z*.-]*")
 # Unusual characters of sequences: tokens, but reported in a warning.
@@ -106,17 +108,22 @@ def read_sequences(text: Text) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_sentences(
-    source: TextSource | Text, name: str, digest: hashlib.blake2b | None = None
+    source: TextSource | Text,
+    name: str,
+    digest: hashlib.blake2b | None = None,
+    tokens: TextTokens = AS_IT_IS,
 ) -> Iterator[Sentence]:
     """The sentences of a file, or of a binary stream called `name` in messages: of plain text,
-    CoNLL-U or FASTA. `digest` is updated with the text, see `text_digest`."""
-    with open_text(source, name, digest) as text:
+    CoNLL-U or FASTA, split by `tokens`. `digest` is updated with the text, see `text_digest`."""
+    with open_text(source, name, digest, tokens.column) as text:
         if text.kind == FASTA:
             for number, (key, residues) in enumerate(read_sequences(text)):
                 yield Sentence(number, " ".join(residues), key)
             return
-        for number, sentence in enumerate(text.sentences()):
-            yield Sentence(number, sentence.strip())
+        split, sentences = tokens.split(text)
+        for number, sentence in enumerate(sentences):
+            is_split = split is str.split
+            yield Sentence(number, sentence.strip() if is_split else " ".join(split(sentence)))
 
 
 def read_keys(path: PathLike) -> list[str]:
@@ -205,23 +212,32 @@ def _pairs(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str
 
 # A word in a sentence, as text
 
-_MARKED = re.compile(r"\[(\S+)\]")
+_MARKED = re.compile(r"(?<!\S)\[(\S+)\](?!\S)")
+_MARKED_ANYWHERE = re.compile(r"\[([^\s\[\]]+)\]")
 
 
-def parse_query(text: str) -> tuple[tuple[str, ...], int]:
+def parse_query(
+    text: str, split: Callable[[str], list[str]] = str.split
+) -> tuple[tuple[str, ...], int]:
     """The tokens of a sentence such as "they [play] cards", and the position of the marked
-    token."""
+    token; `split` makes tokens of text, see `bilm.data.tokenizer.tokenizer_for`."""
     require(TEXT, text=text)
-    tokens = text.split()
-    positions = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]
-    if len(positions) != 1:
-        raise InputError(
-            f"{shown(text)}: exactly one token must be in brackets, with spaces around it, as in "
-            f'"they [play] cards"; got {len(positions)}.'
+    marked = [*(_MARKED if split is str.split else _MARKED_ANYWHERE).finditer(text)]
+    if len(marked) != 1:
+        rule = (
+            "token must be in brackets, with spaces around it"
+            if split is str.split
+            else ("word must be in brackets")
         )
-    position = positions[0]
-    tokens[position] = tokens[position][1:-1]
-    return tuple(tokens), position
+        raise InputError(
+            f'{shown(text)}: exactly one {rule}, as in "they [play] cards"; got {len(marked)}.'
+        )
+    before, after = text[: marked[0].start()], text[marked[0].end() :]
+    word = split(marked[0][1])
+    if len(word) != 1:
+        raise InputError(f"{shown(text)}: the brackets must hold one token, got {shown(word)}.")
+    tokens = split(before)
+    return (*tokens, *word, *split(after)), len(tokens)
 
 
 # Warm-up text: every sentence starts from the mean of the states after reading it

@@ -18,8 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from bilm.core.errors import InputError, Rule, integer, one_of, real, require, require_at_least
 from bilm.data.prefetch import windows
-from bilm.data.tokenized_text import read_record, write_record
-from bilm.data.untokenized import warn_if_untokenized
+from bilm.data.untokenized import read_record, warn_if_untokenized, write_record
 from bilm.files.reading import (
     TOKENIZER_FILE,
     PathLike,

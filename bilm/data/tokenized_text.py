@@ -1,10 +1,4 @@
-"""Raw text files to one tokenised file, and the record of how it was tokenised.
-
-The text has one sentence per line. Its record is a JSON file next to it, `NAME.tokenizer.json`, or
-`tokenizer.json` for the texts of a folder: the tokenizer's name, and the size of each text in
-bytes, so that the record does not apply to another text of the same name. `bilm shard` and `bilm
-train` copy the name, finally into the model's options.
-"""
+"""Raw text files to one tokenised file, with one sentence per line, and its record."""
 
 from __future__ import annotations
 
@@ -13,8 +7,8 @@ import functools
 import itertools
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from bilm.core.errors import TEXT, InputError, integer, one_of, require
 from bilm.data.prefetch import windows
@@ -27,21 +21,20 @@ from bilm.data.tokenizer import (
     ends_sentence,
     is_unspaced,
 )
+from bilm.data.untokenized import record_beside, write_record
 from bilm.files.reading import (
+    COLUMNS,
     CONLLU,
     FASTA,
     PLAIN,
-    TOKENIZER_FILE,
     PathLike,
     Text,
     find_all_files,
     plain_start,
     read_files,
-    read_json_object,
-    require_path,
     size_of,
 )
-from bilm.files.writing import Outputs, compressed, fill_json
+from bilm.files.writing import Outputs, compressed
 from bilm.progress import ShowStage, Stage, quiet
 
 LINES = ("sentence", "paragraph", "wrapped")
@@ -68,7 +61,7 @@ class TokenizedText(NamedTuple):
 
     n_sentences: int
     n_tokens: int
-    # The kind of lines of each source file: one of `LINES`, or FASTA or CONLLU of
+    # The kind of lines of each source file: one of `LINES`, or FASTA, CONLLU or COLUMNS of
     # `bilm.files.reading`.
     lines: dict[str, str]
     tokenizer: str  # its name
@@ -101,6 +94,7 @@ def tokenize_files(
     *,
     method: str | None = None,
     lines: str | None = None,
+    column: int | None = None,
     jobs: int = 1,
     progress: ShowStage = quiet,
     overwrite: bool = False,
@@ -117,6 +111,7 @@ def tokenize_files(
         out: the file to write, compressed if its name ends in .gz or .xz.
         language, method: as for `Tokenizer`; None: "residues" for FASTA, otherwise "xx".
         lines: as for `tokenize`; None: detected from the first 2,000 lines of each file.
+        column: write the tokens in this column, from 1, of texts in columns.
         jobs: number of processes, for more than a megabyte of text. They are spawned, so with more
             than one, a program must run its main code under `if __name__ == "__main__":`.
         progress: called regularly with a `Stage`.
@@ -137,12 +132,15 @@ def tokenize_files(
     kinds: dict[str, str] = {}
 
     def blocks(report: ShowStage) -> Iterator[_Paragraphs]:
-        for text, sentences in read_files(files, "tokenising", report, _sentences):
+        texts = read_files(files, "tokenising", report, _sentences, column)
+        for text, sentences in texts:
             kind, paragraphs = text.kind, sentences
             if kind == PLAIN:
                 kind, paragraphs = read_paragraphs(sentences, tokenizer, lines)
             kinds[text.name] = kind
-            for block, _ in windows(filter(None, paragraphs), len, _BLOCK_CHARACTERS):
+            if kind != FASTA:  # an empty sequence keeps its line
+                paragraphs = filter(None, paragraphs)
+            for block, _ in windows(paragraphs, len, _BLOCK_CHARACTERS):
                 yield _Paragraphs(block, tokenizer.language, tokenizer.method, kind)
 
     n_sentences = n_tokens = n_invisible = 0
@@ -154,7 +152,7 @@ def tokenize_files(
             contextlib.closing(map_in_order(jobs, _tokenize_block, blocks, progress)) as results,
         ):
             for sentences, n_lines, n, n_removed in results:
-                if not n_sentences:
+                if not file.tell():
                     first, _, _ = sentences.partition(b"\n")
                     file.write(plain_start(first.decode()).encode())
                 file.write(sentences)
@@ -178,7 +176,7 @@ def _sentences(text: Text) -> Iterable[str]:
 
 
 # Tokenizer names to record for kinds of text that are already split into tokens.
-_NAMES = {CONLLU: CONLLU, FASTA: Tokenizer(ANY_LANGUAGE, "residues").name}
+_NAMES = {CONLLU: CONLLU, COLUMNS: COLUMNS, FASTA: Tokenizer(ANY_LANGUAGE, "residues").name}
 
 
 class _Paragraphs(NamedTuple):
@@ -196,14 +194,14 @@ _tokenizer = functools.lru_cache(1)(Tokenizer)  # one per process
 def _tokenize_block(block: _Paragraphs) -> tuple[bytes, int, int, int]:
     """Lines of tokens, and the numbers of lines, tokens and removed characters."""
     n_invisible = 0
-    if block.kind in (FASTA, CONLLU):
+    if block.kind in _NAMES:
         sentences = [sentence.split() for sentence in block.paragraphs]
     else:
         tokenizer = _tokenizer(block.language, block.method)
         n_invisible = sum(map(count_invisible, block.paragraphs))
         sentences = list(_split(block.paragraphs, tokenizer, block.kind))
     text = "".join(f"{' '.join(sentence)}\n" for sentence in sentences)
-    return text.encode(), len(sentences), sum(map(len, sentences)), n_invisible
+    return text.encode(), sum(map(bool, sentences)), sum(map(len, sentences)), n_invisible
 
 
 def tokens_of_text(
@@ -293,41 +291,3 @@ def detect_lines(text: Sequence[str], tokenizer: Tokenizer) -> str:
 def _length_of_first(line: str) -> int:
     """Length of the first word, with the space before it."""
     return 1 if is_unspaced(line[0]) else 1 + len(line.split(maxsplit=1)[0])
-
-
-# The record
-
-
-def record_beside(path: PathLike) -> str:
-    """The name of the record of one text."""
-    return f"{require_path(path, 'a text file')}.{TOKENIZER_FILE}"
-
-
-def write_record(path: PathLike, tokenizer: str, sizes: Mapping[str, int], **facts: str) -> None:
-    """Write a record: the name of a tokenizer, the names and sizes (bytes) of its texts, and
-    further facts."""
-    fill_json(path, {"tokenizer": tokenizer, "bytes": dict(sizes), **facts})
-
-
-def read_record(files: Iterable[PathLike]) -> str | None:
-    """The name of the tokenizer of all texts; None if a record is missing, or names differ.
-
-    A record without sizes (written by hand) applies to all texts of its folder. A `tokenizer.json`
-    of another program is not a record.
-    """
-    read = functools.cache(read_json_object)  # a folder's record describes many texts
-    names = {_recorded_tokenizer(os.fspath(file), read) for file in files}
-    return names.pop() if len(names) == 1 else None
-
-
-def _recorded_tokenizer(file: str, read: Callable[[str], dict[str, Any]]) -> str | None:
-    folder, name = os.path.split(file)
-    for path in (record_beside(file), os.path.join(folder, TOKENIZER_FILE)):
-        if os.path.isfile(path):
-            record = read(path)
-            tokenizer, sizes = record.get("tokenizer"), record.get("bytes")
-            if not isinstance(tokenizer, str):
-                continue
-            if not isinstance(sizes, dict) or sizes.get(name) == os.path.getsize(file):
-                return tokenizer
-    return None

@@ -153,18 +153,7 @@ class Tokenizer:
         >>> Tokenizer("en").spans("It won't")
         [(0, 2), (3, 5), (5, 8)]
         """
-        tokens = self.tokens(sentence)
-        # The span of each character of the tokens: NFC composes no characters across pieces.
-        character_spans = [
-            piece.span()
-            for piece in _piece_pattern().finditer(sentence)
-            for _ in clean(piece[0]).strip()
-        ]
-        bounds = itertools.accumulate(map(len, tokens), initial=0)
-        return [
-            (character_spans[start][0], character_spans[end - 1][1])
-            for start, end in itertools.pairwise(bounds)
-        ]
+        return token_spans(sentence, self.tokens(sentence))
 
     def sentences(self, paragraph: str) -> list[str]:
         """The sentences of a paragraph, cleaned (`clean`), without the white space between them.
@@ -173,6 +162,19 @@ class Tokenizer:
         ['Mr. Hale left at 6.30.', 'Did it rain?']
         """
         return split_sentences(clean(paragraph), self.language)
+
+
+def token_spans(text: str, tokens: Iterable[str]) -> list[tuple[int, int]]:
+    """Character offsets (start, end) in a text of the tokens that `Tokenizer` made of it."""
+    # The span of each character of the tokens: NFC composes no characters across pieces.
+    character_spans = [
+        piece.span() for piece in _piece_pattern().finditer(text) for _ in clean(piece[0]).strip()
+    ]
+    bounds = itertools.accumulate(map(len, tokens), initial=0)
+    return [
+        (character_spans[start][0], character_spans[end - 1][1])
+        for start, end in itertools.pairwise(bounds)
+    ]
 
 
 def tokenizer_for(
@@ -381,7 +383,7 @@ _LONGEST_CACHED = 40  # most characters of a run whose tokens are cached
 
 def _by_rules(language: str, version: str | None, characters: bool = False) -> tuple[str, Split]:
     versions = _VERSIONS.get(language, _FIRST_VERSIONS)
-    version = version if version in versions else versions[-1]
+    version = versions[-1] if version is None or version not in versions else version
     english = language == "en"
     has_elision = english or (language in _ELIDED and version != "2")
     pattern = _token_pattern(language if has_elision else "", characters)

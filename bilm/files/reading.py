@@ -5,10 +5,12 @@ from __future__ import annotations
 import bz2
 import codecs
 import contextlib
+import csv
 import functools
 import glob
 import gzip
 import hashlib
+import io
 import itertools
 import json
 import logging
@@ -17,7 +19,7 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -186,8 +188,8 @@ def size_of(files: Iterable[PathLike]) -> int:
 
 # Text
 
-# Kinds of text, recognised by their first lines.
-PLAIN, FASTA, CONLLU = "plain text", "FASTA", "CoNLL-U"
+# Kinds of text, recognised by their first lines, or chosen with a column.
+PLAIN, FASTA, CONLLU, COLUMNS = "plain text", "FASTA", "CoNLL-U", "columns"
 # Content that failed downloads leave instead of a file, recognised by its first characters.
 _SUBSTITUTES = {
     "a web page (HTML or XML)": re.compile(
@@ -197,16 +199,39 @@ _SUBSTITUTES = {
         "version https://git-lfs"
     ),
 }
-# Kinds without sentences.
-_NO_SENTENCES = {**_SUBSTITUTES, "JSON": re.compile(r'\[?\{"[^"\n]*": ?[\[{"\dtfn-]')}
+# Kinds without sentences, recognised by the start of the text.
+_TAGS = "body|corpus|div|docs?|document|p|s|sent|sentence|seg|tei\\w*|texts?|tok|w"
+_NO_SENTENCES = {
+    **_SUBSTITUTES,
+    "text with tags": re.compile(rf"[ \t]*<({_TAGS})(\s[^<>\n]*)?/?>", re.IGNORECASE),
+    "JSON": re.compile(
+        r'\[?\s*\{\s*"[^"\n]*"\s*:|\[(\s*\n\s*)?("(\\.|[^"\\\n])*"\s*[],]|\[["\d-])'
+    ),
+    "subtitles": re.compile(
+        r"[ \t]*\d+\s*\n(\d+:)?\d\d:\d\d[,.]\d{3} -->|WEBVTT\b|\{\d+\}\{\d+\}|\[Script Info\]|"
+        r"\d+:\d\d:\d\d\.\d{3},\d+:"
+    ),
+    "RTF": re.compile(r"\{\\rtf"),
+    "LaTeX": re.compile(r"(%.*\n\s*)*\\(documentclass|begin\{)"),
+    "syntactic trees": re.compile(r"\(\s*\(?(ROOT|TOP|S1?|NP|SQ|SINV|SBARQ|FRAG)\b\S*\s+\("),
+    "a transcript (CHAT, TextGrid)": re.compile(r'@UTF8|@Begin|File type = "ooTextFile'),
+}
+# A name in the first row of a table; the markup around sentences in columns.
+_HEADER, _MARKUP = re.compile(r'"?[^\W\d][\w ./()%-]{0,39}"?'), re.compile(r"</?\w[^<>]*>\s*")
+# The last column of text in columns with spaces: O, B-PER, NN, 12, (S*
+_LAST_COLUMN = re.compile(r"[A-Z\d_(*,.:;$#`'-]\S*")
+_LEAST_ROWS = 4  # that show columns with spaces
 
 _BLOCK = 1 << 16  # bytes to decode at once
 _HEAD = 512  # bytes that identify the format of a file
 _LONGEST_HEADER = 16 * _BLOCK  # most characters of comments before the first token of CoNLL-U
 _COMPRESSION: tuple[tuple[re.Pattern[bytes], Callable[[IO[bytes]], Any]], ...] = (
     (re.compile(rb"\x1f\x8b"), lambda stream: gzip.GzipFile(fileobj=stream)),
-    (re.compile(rb"\xfd7zXZ\0"), lzma.LZMAFile),
-    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2File),
+    (re.compile(rb"\xfd7zXZ\0"), lambda stream: _decompressing(stream, lzma.LZMADecompressor)),
+    (
+        re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+        lambda stream: _decompressing(stream, bz2.BZ2Decompressor),
+    ),
 )
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 # First bytes of files that are not UTF-8, their format, and what to do.
@@ -248,15 +273,19 @@ class Text:
 
     The format is recognised by content, not by name: gzip, xz and bzip2 data is decompressed;
     text whose first character is ">" is FASTA; text whose first line, after comments, is a token of
-    CoNLL-U is CoNLL-U. A byte order mark at the start is dropped.
+    CoNLL-U is CoNLL-U. Other formats (tables, columns, tags, JSON ...) are recognised in the first
+    lines and have no sentences. A byte order mark at the start is dropped.
 
     Args:
         stream: binary stream.
         name: the stream's name in messages.
         digest: updated with the decompressed bytes as they are read.
+        column: number, from 1, of the column with the tokens, for text in columns.
 
     Attributes:
-        kind: PLAIN, FASTA, CONLLU, or a kind without sentences, such as "JSON".
+        kind: PLAIN, FASTA, CONLLU, COLUMNS (if `column` is set), or a kind without sentences, such
+            as "JSON".
+        unit: what `sentences` yields: "line", "sequence" or "sentence".
 
     Raises:
         InputError: the data is damaged or not UTF-8, or has a NUL byte or a line of more than
@@ -264,7 +293,11 @@ class Text:
     """
 
     def __init__(
-        self, stream: IO[bytes], name: PathLike, digest: hashlib.blake2b | None = None
+        self,
+        stream: IO[bytes],
+        name: PathLike,
+        digest: hashlib.blake2b | None = None,
+        column: int | None = None,
     ) -> None:
         self.name = os.fspath(name)
         self._stream = stream
@@ -273,9 +306,15 @@ class Text:
         # `read1` returns the bytes of a pipe that have arrived.
         self._blocks = self._decode(getattr(data, "read1", data.read))
         self._first = next(self._blocks, "")
-        while (kind := _kind(self._first)) is None and (more := next(self._blocks, "")):
+        kind = None
+        # The first read of a pipe may be short.
+        while len(self._first) < _BLOCK or (kind := _kind(self._first)) is None:
+            if not (more := next(self._blocks, "")):
+                break
             self._first += more
-        self.kind = kind or PLAIN
+        self._column = column
+        self.kind = COLUMNS if column is not None else kind or _kind(self._first) or PLAIN
+        self.unit = {FASTA: "sequence", PLAIN: "line"}.get(self.kind, "sentence")
 
     def bytes_read(self) -> int:
         """Bytes read of a file on the disk, which may be compressed."""
@@ -298,22 +337,32 @@ class Text:
         Raises:
             InputError: the text is FASTA or has no sentences; a line of CoNLL-U is malformed.
         """
-        if self.kind in _NO_SENTENCES:
-            raise InputError(
-                f"{self.name}: must be text, got {self.kind}. Extract its text first; if it is "
-                "plain text, put an empty line before it."
-            )
+        if self.kind == COLUMNS:
+            return self._column_sentences()
         if self.kind == FASTA:
             raise InputError(
                 f"{self.name} is FASTA, because it begins with '>'. `bilm tokenize "
                 f"{shlex.quote(self.name)} OUT` writes its sequences as sentences. If it is plain "
                 "text, put an empty line before it."
             )
-        return self._conllu_sentences() if self.kind == CONLLU else self.lines()
+        if self.kind == CONLLU:
+            return self._joined(conllu.read_sentences(self.lines(), self.name))
+        if self.kind == PLAIN:
+            return self.lines()
+        column = f"`bilm tokenize {shlex.quote(self.name)} OUT --column 1` writes its first column"
+        cure = column if "columns" in self.kind else "Extract its text first"
+        raise InputError(
+            f"{self.name}: must be text, got {self.kind}. {cure}; if it is plain text, put an "
+            "empty line before it."
+        )
 
-    def _conllu_sentences(self) -> Iterator[str]:
+    def _column_sentences(self) -> Iterator[str]:
+        return self._joined(_read_column(self.lines(), self._column or 1, self.name))
+
+    def _joined(self, sentences: Iterable[Sequence[str]]) -> Iterator[str]:
+        """Sentences as text, with a warning about tokens with spaces in them."""
         n_divided = 0
-        for tokens in conllu.read_sentences(self.lines(), self.name):
+        for tokens in sentences:
             sentence = " ".join(tokens)
             n_divided += len(sentence.split()) != len(tokens)
             yield sentence
@@ -392,7 +441,62 @@ def _kind(text: str) -> str | None:
     is_conllu = conllu.looks_like_conllu(text.removesuffix("\n").split("\n"))
     if is_conllu is None and len(text) < _LONGEST_HEADER:
         return None
-    return CONLLU if is_conllu else PLAIN
+    return CONLLU if is_conllu else _columns(text) or PLAIN
+
+
+def _columns(text: str) -> str | None:
+    """The kind of text in columns or of a table, by its first lines; None for other text."""
+    lines = text.removesuffix("\n").split("\n")
+    if not lines[0].strip():
+        return None
+    lines_of_tokens = (line for line in lines if not line.startswith(("#", "@@", "-DOCSTART-")))
+    rows = [line for line in lines_of_tokens if line.strip() and not _MARKUP.fullmatch(line)]
+    cells = [line.strip().split("\t") for line in rows]
+    widths = {len(row) for row in cells}
+    has_header = len(cells[0]) > 1 and all(map(_HEADER.fullmatch, cells[0])) if cells else False
+    if len(rows) > 1 and min(widths) > 1 and (len(widths) == 1 or has_header):
+        return "columns or a table with tabs"
+    cells = [line.split() for line in rows]
+    if len(rows) >= _LEAST_ROWS and len({len(row) for row in cells}) == 1 < len(cells[0]):
+        last = [row[-1] for row in cells]
+        # Groups of rows end with an empty line or with markup.
+        is_grouped = len(rows) < len(lines) < 2 * len(rows)
+        if (
+            is_grouped
+            and (len({*last}) > 1 or "O" in last)
+            and all(map(_LAST_COLUMN.fullmatch, last))
+        ):
+            return "columns with spaces"
+    for mark in ",;":
+        with contextlib.suppress(csv.Error):
+            table = [*csv.reader(lines[:-1] if len(lines) > 2 else lines, delimiter=mark)]
+            is_table = len({len(row) for row in table if row}) == 1 < len(table[0])
+            if is_table and len(table) > 1 and all(map(_HEADER.fullmatch, table[0])):
+                return "a table (CSV)"
+    return None
+
+
+def _read_column(lines: Iterable[str], column: int, name: str) -> Iterator[list[str]]:
+    """The tokens of one column of each sentence, which ends with an empty line or markup."""
+    tokens: list[str] = []
+    n_columns = 0
+    for number, line in enumerate(lines, start=1):
+        fields = line.split("\t" if "\t" in line else None)
+        is_structure = line.startswith("-DOCSTART-") or _MARKUP.fullmatch(line) is not None
+        is_comment = line.startswith("#") and len(fields) != n_columns
+        if is_structure or not line.strip():
+            if tokens:
+                yield tokens
+            tokens = []
+        elif not is_comment:
+            if not 1 <= column <= len(fields) or not (token := fields[column - 1].strip()):
+                raise InputError(
+                    f"{name}, line {number}: must have column {column}, got {shown(line)}."
+                )
+            n_columns = len(fields)
+            tokens.append(token)
+    if tokens:
+        yield tokens
 
 
 def _not_text(head: bytes) -> str | None:
@@ -413,8 +517,67 @@ def substitute_for_a_file(path: PathLike) -> str | None:
 def decompressed(stream: IO[bytes]) -> Any:
     """A stream of the decompressed data if it begins like gzip, xz or bzip2 data; otherwise the
     stream itself."""
-    head = _first_bytes(stream)
+    head = b""
+    if stream.seekable():
+        start = stream.tell()
+        head = stream.read(_HEAD)
+        stream.seek(start)
+    else:
+        while len(head) < _HEAD and (more := stream.read(_HEAD - len(head))):
+            head += more
+        stream = io.BufferedReader(_Restarted(head, stream), _BLOCK)
     return next((reader(stream) for magic, reader in _COMPRESSION if magic.match(head)), stream)
+
+
+class _Restarted(io.RawIOBase):
+    """A stream that cannot be sought, from the first bytes that were read of it."""
+
+    def __init__(self, head: bytes, stream: IO[bytes]) -> None:
+        self._head, self._stream = head, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        read = getattr(self._stream, "read1", self._stream.read)
+        data = self._head[: len(buffer)] or read(len(buffer))
+        self._head = self._head[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _decompressing(stream: IO[bytes], new: Callable[[], Any]) -> io.BufferedReader:
+    return io.BufferedReader(_Decompressing(stream, new), _BLOCK)
+
+
+class _Decompressing(io.RawIOBase):
+    """The data of compressed streams one after the other, with zeros between them. (The classes of
+    `lzma` and `bz2` drop all streams after zeros.)"""
+
+    def __init__(self, stream: IO[bytes], new: Callable[[], Any]) -> None:
+        self._stream, self._new, self._decompressor = stream, new, new()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            compressed = b""
+            if self._decompressor.eof:
+                compressed = self._decompressor.unused_data.lstrip(b"\0")
+                while not compressed and (more := self._stream.read(_BLOCK)):
+                    compressed = more.lstrip(b"\0")
+                if not compressed:
+                    return 0
+                self._decompressor = self._new()
+            elif self._decompressor.needs_input:
+                compressed = self._stream.read(_BLOCK)
+                if not compressed:
+                    raise EOFError("the data ends too early")
+            data = self._decompressor.decompress(compressed, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 @contextlib.contextmanager
@@ -428,22 +591,12 @@ def compressed_damage_named(path: PathLike) -> Iterator[None]:
         raise InputError(f"{path}: damaged: {error}.") from error
 
 
-def _first_bytes(stream: IO[bytes]) -> bytes:
-    if hasattr(stream, "peek"):
-        return bytes(stream.peek(_HEAD))
-    if not stream.seekable():
-        return b""
-    start = stream.tell()
-    head = stream.read(_HEAD)
-    stream.seek(start)
-    return head
-
-
 @contextlib.contextmanager
 def open_text(
     source: TextSource | Text,
     name: PathLike | None = None,
     digest: hashlib.blake2b | None = None,
+    column: int | None = None,
 ) -> Iterator[Text]:
     """Open a text within the block: a file, or a binary stream that is called `name` in messages;
     see `Text`. A `Text` is passed through."""
@@ -451,10 +604,10 @@ def open_text(
         yield source
         return
     if not isinstance(source, str | os.PathLike):
-        yield Text(source, name or "the stream", digest)
+        yield Text(source, name or "the stream", digest, column)
         return
     with open(require_file(source, "text file"), "rb") as stream:
-        yield Text(stream, name or source, digest)
+        yield Text(stream, name or source, digest, column)
 
 
 def read_lines(
@@ -479,21 +632,22 @@ def read_files(
     files: Iterable[str],
     doing: str,
     progress: ShowStage,
-    read: Callable[[Text], Iterable[str]] = Text.sentences,
-) -> Iterator[tuple[Text, Iterator[str]]]:
+    read: Callable[[Text], Iterable[Any]] = Text.sentences,
+    column: int | None = None,
+) -> Iterator[tuple[Text, Iterator[Any]]]:
     """Pairs of a text and its sentences, which must be read before the next text; `doing` names the
-    stage in progress reports."""
+    stage in progress reports; `column` as for `Text`."""
     files = list(files)
     before, total = 0, size_of(files)
 
-    def sentences(text: Text) -> Iterator[str]:
+    def sentences(text: Text) -> Iterator[Any]:
         for number, sentence in enumerate(read(text)):
             if number % 256 == 0:
                 progress(Stage(doing, before + text.bytes_read(), total))
             yield sentence
 
     for path in files:
-        with open_text(path) as text:
+        with open_text(path, column=column) as text:
             yield text, sentences(text)
         before += os.path.getsize(path)
     progress(Stage(doing, total, total))

@@ -17,10 +17,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm.core.errors import InputError, differences, one_of, plain, require, shown
-from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
-from bilm.data.untokenized import warn_if_other_tokenizer
+from bilm.data.sentences import Sentence, read_keys, read_sentences
+from bilm.data.untokenized import TextTokens
 from bilm.files.identity import without_old_digests
-from bilm.files.reading import PathLike, Text, new_digest, require_file, text_digest
+from bilm.files.reading import (
+    FASTA,
+    PathLike,
+    Text,
+    new_digest,
+    open_text,
+    require_file,
+    text_digest,
+)
 from bilm.files.writing import Outputs
 from bilm.progress import ShowStage, Stage, quiet
 from bilm.vectors.arrow import require_row, settings_facts
@@ -67,6 +75,8 @@ def embed_file(
     with_text: bool = True,
     shard: tuple[int, int] = (1, 1),
     batch_size: int | None = None,
+    tokenizer: str | None = None,
+    column: int | None = None,
     resume: bool = False,
     force: bool = False,
     progress: ShowStage = quiet,
@@ -90,6 +100,10 @@ def embed_file(
             Parquet the text.
         shard: (i, n): only the lines i, i + n, ... of 1, 2, ..., for n jobs that share a text.
         batch_size: maximum number of sentences computed together; None: chosen for speed.
+        tokenizer: "model", "spaces" or a language code splits each line into tokens, see
+            `tokenizer_for`; None: as it is, if it is tokenised like the model's text. The tokens
+            are what is written as text.
+        column: read the tokens in this column, from 1, of a text in columns.
         resume: continue an interrupted job if there is one; if OUT is the complete result of the
             same job, do nothing.
         force: replace OUT and discard an interrupted job.
@@ -100,7 +114,8 @@ def embed_file(
 
     Raises:
         FileNotFoundError: the text, the ids or the folder of OUT do not exist.
-        InputError: arguments are wrong or cannot be combined; a line is not UTF-8, cannot be a key
+        InputError: arguments are wrong or cannot be combined; the text is not tokenised like the
+            model's, and `tokenizer` is None; a line is not UTF-8, cannot be a key
             or has a word without a vector (file and line); keys are repeated, or their number
             differs from the sentences'; OUT or an interrupted job exists, and neither `resume` nor
             `force` is given; the job to resume had other settings or another text; another process
@@ -108,7 +123,7 @@ def embed_file(
     """
     job = EmbeddingJob(
         text, out, layers, pooling, dtype, format, ids, sentence_keys, with_text, shard, batch_size,
-        resume, force,
+        tokenizer, column, resume, force,
     )  # fmt: skip
     return job.run(model, progress)
 
@@ -133,6 +148,8 @@ class EmbeddingJob:
     with_text: bool = True
     shard: tuple[int, int] = (1, 1)
     batch_size: int | None = None
+    tokenizer: str | None = None
+    column: int | None = None
     resume: bool = False
     force: bool = False
 
@@ -141,8 +158,12 @@ class EmbeddingJob:
         self.is_file = isinstance(self.text, str | os.PathLike)
         self._digest = new_digest()
         if not self.is_file:
-            self.text = Text(self.text, "standard input", self._digest)
-        self.is_fasta = (not self.is_file or os.path.isfile(self.text)) and is_fasta(self.text)
+            self.text = Text(self.text, "standard input", self._digest, self.column)
+        self._split = TextTokens(None, "spaces", self.column)  # until the model is known
+        self.is_fasta, self._unit = False, "line"
+        if not self.is_file or os.path.isfile(self.text):
+            with open_text(self.text, column=self.column) as text:
+                self.is_fasta, self._unit = text.kind == FASTA, text.unit
         self.has_ids = self.ids is not None or self.is_fasta
         self._name = os.fspath(self.text) if self.is_file else self.text.name
         self.kind = self._kind()
@@ -203,6 +224,7 @@ class EmbeddingJob:
     def run(self, model: ELMo, progress: ShowStage = quiet) -> EmbeddedFile:
         """Compute the vectors and write the file; arguments and errors as for `embed_file`."""
         shape = self.spec.shape(model.options)
+        self._split = TextTokens(model.options.tokenizer, self.tokenizer, self.column)
         settings = self._settings(model, shape)
         if self.resume and os.path.lexists(self.out):
             self._require_complete(settings)
@@ -260,12 +282,13 @@ class EmbeddingJob:
             "keys": "sentences" if self.sentence_keys else "ids" if self.has_ids else "numbers",
             "format": self.kind,
             "with_text": self.with_text,
+            **{
+                n: getattr(self, n) for n in ("tokenizer", "column") if getattr(self, n) is not None
+            },
         }
 
     def _check_text(self, model: ELMo, shape: Sequence[int | None]) -> None:
-        """Check a file's tokenizer and words before the work."""
-        if self.is_file and not self.is_fasta:
-            warn_if_other_tokenizer(self.text, model.options.tokenizer)
+        """Check a file's words before the work."""
         if self.is_file and (model.vocabulary is not None or self._format.has_rows):
             for sentence in self._sentences():
                 self._tokens(sentence, model, shape)
@@ -313,7 +336,8 @@ class EmbeddingJob:
         """The facts of the job for the complete file, as JSON; valid after the text was read."""
         texts = [self._digest.hexdigest()]
         texts += [] if self.ids is None else [text_digest(self.ids)]
-        facts = {name: settings[name] for name in ("shard", "keys", "with_text")}
+        names = ("shard", "keys", "with_text", "tokenizer", "column")
+        facts = {name: settings[name] for name in names if name in settings}
         facts |= {"text": texts, "sentences": n_sentences}
         return json.dumps(settings_facts(settings) | facts)
 
@@ -342,8 +366,7 @@ class EmbeddingJob:
 
     def _where(self, sentence: Sentence) -> str:
         """The file and line of a sentence, for messages."""
-        kind = "sequence" if self.is_fasta else "line"
-        return f"{self._name}, {kind} {sentence.number + 1}"
+        return f"{self._name}, {self._unit} {sentence.number + 1}"
 
     def _tokens(self, sentence: Sentence, model: ELMo, shape: Sequence[int | None]) -> list[str]:
         """The tokens of a sentence, after checking that they have vectors and fit the format."""
@@ -373,7 +396,7 @@ class EmbeddingJob:
     def _with_keys(self) -> Iterator[Sentence]:
         if self.is_file:  # which may be read several times
             self._digest = new_digest()
-        sentences = read_sentences(self.text, self._name, self._digest)
+        sentences = read_sentences(self.text, self._name, self._digest, self._split)
         if self.sentence_keys:
             yield from (sentence._replace(key=sentence.text) for sentence in sentences)
         elif self.ids is None:
