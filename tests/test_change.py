@@ -376,7 +376,7 @@ def test_the_subcommand(place, elmo, capsys):
     ("change", "message"),
     [
         (
-            {"new": "gold.txt", "more": ["--match_case", "--lemma_pos"]},
+            {"new": "targets.txt", "more": ["--match_case", "--lemma_pos"]},
             "no word occurs 3 times in old",
         ),
         ({"more": ["--layer", "7"]}, "--layer"),

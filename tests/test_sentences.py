@@ -63,10 +63,10 @@ def test_faults_of_fasta_files(content, message):
 
 
 def test_lines_of_a_stream():
-    found = read_sentences(io.BytesIO(b" a  b \r\n\n\xff\n"), "input")
-    assert (next(found), next(found)) == (Sentence(0, "a  b"), Sentence(1, ""))
+    sentences = read_sentences(io.BytesIO(b" a  b \r\n\n"), "input")
+    assert list(sentences) == [Sentence(0, "a  b"), Sentence(1, "")]
     with pytest.raises(InputError, match="input, line 3: not UTF-8"):
-        next(found)
+        next(read_sentences(io.BytesIO(b" a  b \r\n\n\xff\n"), "input"))
 
 
 # Proteins
