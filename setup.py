@@ -38,9 +38,10 @@ DOCS = [
 TEST = [
     *sorted({requirement for extra in EXTRAS.values() for requirement in extra}),
     *DOCS,
-    # Readers of Parquet besides pyarrow, and an engine for tables of vectors.
+    # Readers of Parquet besides pyarrow, and engines for tables of vectors.
     "duckdb>=1.3",
     "polars>=1.30",
+    "pyspark>=4.0,<5",
     "ray[data]>=2.60,<3",
     "pytest>=8",
     "pytest-timeout>=2.4",

@@ -20,7 +20,7 @@ PROCESSES = 2
 MINUTES = 30  # for one process
 # They have a process of their own, and those that take longest start first.
 ALONE = (
-    "devices docs ray faulty_files run_resume tasks training_kinds faulty_training usage_examples "
+    "devices docs engines faulty_files run_resume tasks training_kinds faulty_training usage_examples "
     "run_training export evaluation_memory"
 ).split()
 FILES = 8  # of the others in one process

@@ -9,8 +9,6 @@ from bilm.core.errors import InputError
 
 # What to install for a module; for others the package of that name.
 _PACKAGES = {
-    "fsspec": "'ray[data]'",
-    "ray": "'ray[data]'",
     **dict.fromkeys(
         ("gensim", "scipy", "sklearn", "threadpoolctl"), "scikit-learn gensim matplotlib"
     ),

@@ -258,9 +258,7 @@ def require_inputs(args: argparse.Namespace) -> None:
     from bilm.files.named_models import is_remote, require_known
 
     for flag, name in texts(args):
-        if is_remote(name) and flag == "input":
-            continue  # in an object store; Ray finds it
-        if flag in _GLOBS or (flag == "input" and getattr(args, "engine", None)):
+        if flag in _GLOBS:
             find_files(name)
         elif flag in _MODELS:
             require_known(name)

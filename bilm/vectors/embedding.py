@@ -1,4 +1,4 @@
-"""Vectors of one text as one file, as `bilm embed` without --engine writes them.
+"""Vectors of a text as one file, as `bilm embed` writes them.
 
 from bilm import ELMo, embed_file
 
