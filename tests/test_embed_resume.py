@@ -13,9 +13,9 @@ import pytest
 from bilm import ELMo
 from bilm.cli import main
 from bilm.data.sentences import Sentence
-from bilm.vectors.arrow import write_parquet
-from bilm.vectors.saved_vectors import SavedVectors
-from bilm.vectors.vector_files import write_jsonl, write_npz
+from bilm.files.writing import locked
+from bilm.vectors.store import VectorStore
+from bilm.vectors.vector_files import as_dtype, write_hdf5, write_jsonl, write_npz, write_parquet
 from tests.command_line import input_error
 from tests.compare import close
 from tests.embedded_text import LINES, embed, read, write_lines
@@ -40,29 +40,32 @@ def test_shards_share_the_lines(place):
 
 
 def crash_after(monkeypatch, n, *flags, out="out.hdf5"):
-    """Crash once `n` sentences are saved."""
-    add = SavedVectors.add
+    """Crash once `n` sentences are saved, after some data of the next."""
+    add = VectorStore.add
 
-    def add_until(saved, *arguments):
-        if saved.n_sentences == n:
+    def add_until(store, *arguments):
+        if store.n_sentences == n:
+            store.save()
+            for name in ("vectors", "sentences"):
+                with open(Path(store.path, name), "ab") as file:
+                    file.write(b"half")
             raise SystemError("crash")
-        add(saved, *arguments)
+        add(store, *arguments)
 
     with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(SavedVectors, "add", add_until)
+        patch.setattr(VectorStore, "add", add_until)
         embed("--all", *flags, out=out)
     assert not os.path.exists(out)
 
 
 @pytest.mark.parametrize("ending", ["hdf5", "npz"])
 def test_resume_after_a_crash(place, monkeypatch, capsys, ending):
+    """SECURITY.md: what was saved is not lost; what was not saved is cut off."""
     out = f"out.{ending}"
     crash_after(monkeypatch, 3, out=out)
-    folder = Path(f"{out}.partial")
-    (folder / ".12345678.tmp.journal").write_bytes(b"half a journal")
     # A value that is never computed shows that the vectors are reused.
-    with h5py.File(folder / "vectors.hdf5", "r+") as file:
-        file["0" if ending == "hdf5" else "vectors/0"][0, 0, 0] = 7
+    with open(f"{out}.partial/vectors", "r+b") as file:
+        file.write(np.float32(7).tobytes())
     embed("--all", "--resume", out=out)
     assert "3 sentences are taken over from the interrupted job" in capsys.readouterr().err
     arrays = read()[0] if ending == "hdf5" else dict(np.load(out))
@@ -71,6 +74,66 @@ def test_resume_after_a_crash(place, monkeypatch, capsys, ending):
     for key, layers in enumerate(place.expected):
         np.testing.assert_allclose(arrays[str(key)], layers, atol=1e-6)
     assert not os.path.exists(f"{out}.partial")
+
+
+def test_the_store_of_another_process_and_files_of_the_user(place, monkeypatch, capsys):
+    """SECURITY.md: neither used nor removed."""
+    crash_after(monkeypatch, 3)
+    command = ["embed", "text.txt", "out.hdf5", "--model=elmo", "--all"]
+    with locked(PARTIAL / "lock", ""):
+        for flag in ("--resume", "--force"):
+            assert "another process is writing there" in input_error([*command, flag], capsys)
+    (PARTIAL / "notes.txt").write_text("mine")
+    assert main([*command, "--resume"]) == 0
+    assert os.listdir(PARTIAL) == ["notes.txt"]
+    os.remove("out.hdf5")
+    for content in ("{}", "[]", '{"program": "bilm embed", "version": 5, "settings": 1}', None):
+        if content is not None:
+            (PARTIAL / "job.json").write_text(content)
+        for flag in ("--resume", "--force"):
+            error = input_error([*command, flag], capsys)
+            assert "out.hdf5.partial is not a folder of an interrupted job" in error
+        (PARTIAL / "job.json").unlink(missing_ok=True)
+    assert os.listdir(PARTIAL) == ["notes.txt"]
+
+
+def test_a_store_that_was_cut_off(place, monkeypatch, capsys):
+    crash_after(monkeypatch, 3)
+    os.truncate(PARTIAL / "vectors", 10)
+    command = ["embed", "text.txt", "out.hdf5", "--model=elmo", "--all"]
+    assert "vectors is cut off: start over with" in input_error([*command, "--resume"], capsys)
+    assert main([*command, "--force"]) == 0 and len(read()[0]) == 6
+
+
+def test_a_result_that_appears_is_kept_and_so_are_the_vectors(place, monkeypatch, capsys):
+    command = ["embed", "text.txt", "out.hdf5", "--model=elmo", "--all"]
+    add = VectorStore.add
+
+    def appear(store, *arguments):
+        Path("out.hdf5").write_text("mine")
+        add(store, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VectorStore, "add", appear)
+        assert "'out.hdf5' would be overwritten" in input_error(command, capsys)
+    assert Path("out.hdf5").read_text() == "mine"
+    os.remove("out.hdf5")
+    assert main([*command, "--resume"]) == 0
+    assert "6 sentences are taken over" in capsys.readouterr().err
+
+
+def test_a_save_costs_what_is_new(tmp_path):
+    sizes = []
+    with VectorStore(tmp_path / "out", {"dtype": "float32"}, resume=False, force=False) as store:
+        for number in range(2000):
+            store.add(Sentence(number, "a\ud800\0\u2028"), np.full((1, 2), number, np.float32))
+            if number in (10, 1999):
+                store.save()
+                sizes.append((tmp_path / "out.partial" / "job.json").stat().st_size)
+        assert [each.vectors[0, 1] for each in store] == list(range(2000))
+        assert {sentence.text for sentence in store.sentences()} == {"a\ud800\0\u2028"}
+        store.remove()
+    assert sizes[1] - sizes[0] < 20 and os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("out", ["out.hdf5", "o.npz", "o.jsonl.gz", "o.parquet"])
@@ -148,17 +211,6 @@ def test_a_result_that_was_cut_off_is_not_complete(place, capsys, out):
         assert Path(out).read_bytes() == whole[:end]
 
 
-def test_a_text_that_has_grown_after_the_facts_were_written(place, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(os, "link", lambda *_: exec("raise SystemError"))
-        embed("--all")
-    write_lines([*LINES, "a bird"])
-    embed("--all", "--resume")
-    embed("--all", "--resume")
-    arrays, index = read()
-    assert sorted(arrays) == ["0", "1", "2", "3", "4", "5", "6"] and index["a bird"] == "6"
-
-
 def test_resume_where_nothing_was_begun(place):
     embed("--resume")
     assert len(read()[0]) == 6
@@ -176,11 +228,12 @@ def test_resume_after_kill_9(tmp_path):
                str(folder), "--resume", "--all"]  # fmt: skip
     partial = tmp_path / "out.hdf5.partial"
     process = start_bilm(command)
-    journal = wait_for(lambda: list(partial.glob("journal")), process)
-    wait_for(lambda: b'"n_sentences": 0,' not in journal[0].read_bytes(), process)
+    record = partial / "job.json"
+    wait_for(record.exists, process)
+    wait_for(lambda: b'"n_sentences": 0,' not in record.read_bytes(), process)
     process.kill()
     process.communicate()
-    n_saved = json.loads(journal[0].read_bytes().splitlines()[0])["record"]["n_sentences"]
+    n_saved = json.loads(record.read_bytes())["lengths"]["n_sentences"]
     assert 0 < n_saved < n_lines
     process = start_bilm(command)
     _, said = process.communicate()
@@ -208,33 +261,28 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
     shape = [3, None, 16] if layers == "all" else [None, 16]
     kept = []
 
-    def save(folder, **settings):
-        folder.mkdir()
-        saved = SavedVectors(str(folder), dtype, **settings)
+    with VectorStore(tmp_path / "o", {"dtype": dtype}, resume=False, force=False) as store:
         for number, vectors in model.encode_iter(
-            enumerate(texts), layers, with_ids=True, new_array=saved.new_array
+            enumerate(texts), layers, with_ids=True, new_array=store.new_array
         ):
             kept.append(not isinstance(vectors, np.ndarray))
-            saved.add(Sentence(number, texts[number]), vectors)
-        saved.save()
-        return saved
-
-    with save(tmp_path / "h", becomes_result=True) as saved:
-        saved.complete(str(tmp_path / "o.hdf5"), "{}")
-    assert kept == [False, False, True, False]
-    pieces = save(tmp_path / "p", becomes_result=False)
-    with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
-        write_npz(npz, pieces, with_index=False)
-        write_jsonl(lines, pieces)
+            if not kept[-1]:
+                vectors = as_dtype(vectors, dtype, "")
+            store.add(Sentence(number, texts[number]), vectors)
+        write_hdf5(tmp_path / "o.hdf5", store)
+        assert kept == [False, False, True, False]
+        with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
+            write_npz(npz, store, with_index=False)
+            write_jsonl(lines, store)
+        parquet = pytest.importorskip("pyarrow.parquet")
+        with open(tmp_path / "o.parquet", "wb") as file:
+            write_parquet(file, store, shape, dtype, "{}", group_bytes=700)
     arrays, lines = read(tmp_path / "o.hdf5")[0], (tmp_path / "o.jsonl").read_text("utf-8")
     npz = np.load(tmp_path / "o.npz")
     for k, vectors in enumerate(expected):
         of_line = json.loads(lines.splitlines()[k])["vectors"]
         for of_format in (arrays[str(k)], npz[str(k)], np.reshape(of_line, vectors.shape)):
             np.testing.assert_allclose(of_format, vectors, atol=1e-6 if "32" in dtype else 5e-3)
-    parquet = pytest.importorskip("pyarrow.parquet")
-    with open(tmp_path / "o.parquet", "wb") as file:
-        write_parquet(file, pieces, shape, dtype, "{}", group_bytes=700)
     file = parquet.ParquetFile(tmp_path / "o.parquet")
     rows = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
     assert rows == [2, 1, 1]

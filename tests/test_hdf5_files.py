@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 import h5py
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from bilm import ELMo, Predictor
 from bilm.cli import main
 from bilm.core.errors import InputError
-from bilm.files.hdf5 import JournaledHDF5, open_hdf5, read_numbers, read_words, shapes_in
+from bilm.files.hdf5 import open_hdf5, read_numbers, read_words, shapes_in
 from bilm.files.weights import open_weights
 from tests.small_models import write_small_model
 
@@ -157,37 +156,3 @@ def test_other_content_than_hdf5(tmp_path, content, what):
     (tmp_path / "a.hdf5").write_bytes(content)
     with pytest.raises(InputError, match=rf"a\.hdf5: .*{what}"), open_weights(tmp_path / "a.hdf5"):
         pytest.fail("the block is not entered")
-
-
-def test_what_was_committed_survives_a_kill_at_any_moment(tmp_path):
-    """The file as it is between commits, and as it is when the journal is complete and the file has
-    not been changed yet."""
-    path, journal = str(tmp_path / "a.hdf5"), str(tmp_path / "journal")
-    killed, killed_journal = str(tmp_path / "b.hdf5"), str(tmp_path / "b.journal")
-
-    def value(k):
-        return np.full((k % 5, 300 + k), k, np.float32)
-
-    def check(n_committed):
-        with JournaledHDF5(killed, killed_journal) as journaled:
-            assert journaled.record == {"n": n_committed}
-            assert len(journaled.file) == n_committed
-            for k in range(n_committed):
-                np.testing.assert_array_equal(journaled.file[str(k)][()], value(k))
-
-    with JournaledHDF5(path, journal) as journaled:
-        for k in range(60):
-            journaled.file[str(k)] = value(k)
-            if k % 20 != 19:
-                continue
-            journaled.file.flush()  # the tables of contents go to the file, were it not for us
-            if k > 19:
-                for source, copy in ((path, killed), (journal, killed_journal)):
-                    shutil.copy(source, copy)
-                check(k - 19)
-            shutil.copy(path, killed)
-            journaled.commit({"n": k + 1}, close=k == 59)
-            shutil.copy(journal, killed_journal)
-            check(k + 1)
-    with h5py.File(path) as file:
-        np.testing.assert_array_equal(file["59"][()], value(59))

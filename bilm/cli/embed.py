@@ -13,8 +13,8 @@ ending chooses the format:
 
 The key of a sentence is its 0-based line number, its line in --ids, or its FASTA id; an empty line
 is a sentence without tokens. In Parquet, which needs the extra `pyarrow`, the number is in the
-column id. Until OUT is complete, the vectors are in a folder OUT.partial; formats other than HDF5
-need twice the disk space meanwhile. After a crash the same command with --resume continues from it.
+column id. Until OUT is complete, the vectors are in a folder OUT.partial, so twice the disk space is
+needed meanwhile. After a crash the same command with --resume continues from it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,6 @@ def _embed(args: argparse.Namespace) -> int:
         flags.outputs(args, updated=["output"])
     elif args.output != STANDARD:
         flags.outputs(args, output=args.output)
-    from bilm.data.sentences import read_sentences
     from bilm.vectors.embedding import ArgumentsError, EmbeddingJob
 
     try:
@@ -125,10 +124,7 @@ def _embed(args: argparse.Namespace) -> int:
         flags.usage_error(args, str(error))
     model = text_command.load_model(args, source).elmo
     if args.input != STANDARD:  # a stream is read only once
-        tokens = text_command.model_tokens(args)
-        sentences = read_sentences(args.input, args.input, tokens=tokens)
-        words = (sentence.text.split() for sentence in sentences)
-        text_command.warn_of_unseen(model.model, words, args.input)
+        text_command.warn_of_unseen(model.model, job.sample, args.input)
     with progress_display(args.output) as display:
         result = job.run(model, display.show)
     if result.was_complete:

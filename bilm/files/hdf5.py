@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +16,6 @@ import numpy as np
 
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_file, substitute_for_a_file
-from bilm.files.writing import atomic_write
 
 
 @contextlib.contextmanager
@@ -196,144 +194,3 @@ class _Disk(io.FileIO):
         with memoryview(buffer) as view:  # the buffer of h5py 3.11 does not accept a slice of bytes
             view[n:] = bytes(len(view) - n)  # after an error some bytes are missing
         return len(buffer)
-
-
-class JournaledHDF5:
-    """A growing HDF5 file that keeps all committed data even if its process is killed; a context
-    manager.
-
-    HDF5 overwrites its tables of contents in place, so a crash while writing loses the file. Here,
-    bytes of the last commit are replaced in memory only, until `commit` has written them to
-    `journal`; opening the file applies the journal, and cuts off later data.
-
-    Attributes:
-        file: the open file.
-        record: the record of the last commit; empty for a new file.
-        is_whole: False once a block of `changing` has ended with an error.
-
-    Raises:
-        InputError: the journal or the file is damaged.
-    """
-
-    def __init__(self, path: str, journal: str) -> None:
-        self._path, self._journal, self.is_whole = path, journal, True
-        self.record: dict[str, Any] = {}
-        is_new = not os.path.exists(journal)
-        with damage_named(path), contextlib.ExitStack() as stack:
-            self._disk = stack.enter_context(_JournaledDisk(path, "w+" if is_new else "r+"))
-            if not is_new:
-                with open(journal, "rb") as file:
-                    facts = json.loads(file.readline())
-                    self._disk.apply(facts["pages"], file.read(), facts["size"])
-                    self.record = facts["record"]
-            self.file = stack.enter_context(h5py.File(self._disk, "w" if is_new else "r+"))
-            self._open = stack.pop_all()
-
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """A block of changes that belong together. If it fails, as at Ctrl-C, the file must not be
-        committed."""
-        before, self.is_whole = self.is_whole, False
-        yield
-        self.is_whole = before
-
-    def commit(self, record: dict[str, Any], *, close: bool = False) -> None:
-        """Save the current file and `record`; with `close`, close the file first."""
-        with self.changing():
-            self._commit(record, close)
-
-    def _commit(self, record: dict[str, Any], close: bool) -> None:
-        disk = self._disk
-        try:
-            if close:
-                self.file.close()
-            elif disk.error is None:
-                self.file.flush()
-        except (OSError, RuntimeError):  # HDF5 reads data that could not be written
-            if disk.error is None:
-                raise
-        if disk.error is not None:
-            raise disk.error
-        os.fsync(disk.fileno())
-        pages, size = disk.changes(), os.fstat(disk.fileno()).st_size
-        lengths = [[number, len(page)] for number, page in pages]
-        facts = {"record": record, "size": size, "pages": lengths}
-        with atomic_write(self._journal) as temporary, open(temporary, "wb") as file:
-            file.write(f"{json.dumps(facts)}\n".encode())
-            file.writelines(page for _, page in pages)
-        disk.apply(lengths, b"".join(page for _, page in pages), size)
-        self.record = record
-
-    def __enter__(self) -> JournaledHDF5:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        is_broken = self._disk.error or not self.is_whole
-        with contextlib.suppress(*([OSError, RuntimeError] if is_broken else [])):
-            self._open.close()
-
-
-_PAGE = 4096
-
-
-class _JournaledDisk(_Disk):
-    """A file whose first `_committed` bytes are replaced in memory, page by page."""
-
-    def __init__(self, path: str, mode: str) -> None:
-        super().__init__(path, mode)
-        self.is_closing = True  # HDF5 cannot continue after an error within a flush
-        self._committed = 0
-        self._pages: dict[int, bytearray] = {}
-
-    def changes(self) -> list[tuple[int, bytearray]]:
-        """The pages that were replaced, by their numbers."""
-        return sorted(self._pages.items())
-
-    def apply(self, pages: list[list[int]], content: bytes, size: int) -> None:
-        """Write pages, given as pairs of a number and a length, and cut the file off at `size`."""
-        if len(content) != sum(length for _, length in pages):
-            raise ValueError("the journal is cut off")
-        start = 0
-        for number, length in pages:
-            os.pwrite(self.fileno(), content[start : start + length], number * _PAGE)
-            start += length
-        os.ftruncate(self.fileno(), size)
-        os.fsync(self.fileno())
-        self._pages, self._committed = {}, size
-
-    def write(self, data: Any) -> int:
-        start = self.tell()
-        with memoryview(data).cast("B") as view:
-            n_old = min(len(view), max(0, self._committed - start))
-            position = start
-            while position < start + n_old:
-                number, offset = divmod(position, _PAGE)
-                stop = min(start + n_old, (number + 1) * _PAGE)
-                page = self._page(number)
-                page[offset : offset + stop - position] = view[position - start : stop - start]
-                position = stop
-            if n_old < len(view):
-                self.seek(position)
-                super().write(view[n_old:])
-            self.seek(start + len(view))
-            return len(view)
-
-    def _page(self, number: int) -> bytearray:
-        if number not in self._pages:
-            n = min(_PAGE, self._committed - number * _PAGE)
-            self._pages[number] = bytearray(os.pread(self.fileno(), n, number * _PAGE))
-        return self._pages[number]
-
-    def truncate(self, size: int | None = None) -> int:
-        return super().truncate(max(size or 0, self._committed))
-
-    def readinto(self, buffer: Any) -> int:
-        start = self.tell()
-        n = super().readinto(buffer)
-        with memoryview(buffer).cast("B") as view:
-            for number in range(start // _PAGE, -(-(start + n) // _PAGE) if self._pages else 0):
-                if (page := self._pages.get(number)) is not None:
-                    first = max(start, number * _PAGE)
-                    part = page[first - number * _PAGE :][: start + n - first]
-                    view[first - start : first - start + len(part)] = part
-        return n

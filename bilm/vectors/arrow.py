@@ -6,32 +6,23 @@ tokens is None; pooled vectors lack the axis of tokens.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import bilm
 from bilm.core.errors import InputError
-from bilm.data.prefetch import windows
 from bilm.extras import import_extra
-from bilm.files.identity import FACTS
-from bilm.files.reading import PathLike
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from bilm.vectors.vector_files import EmbeddedSentence
 
 Shape = Sequence[int | None]
 
 # The settings that determine vectors; "model" is its fingerprint.
 _SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
 
-# While pyarrow writes a column, it buffers two Parquet levels per number, so writing takes three
-# times the memory of the numbers, or six times with a single sentence.
-_GROUP_BYTES = 32 * 2**20
 _ROW_BYTES = 256 * 2**20
 
 
@@ -43,15 +34,6 @@ def import_pyarrow(module: str = "pyarrow") -> Any:
 def settings_facts(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that determine vectors, and the version, as JSON."""
     return {name: settings[name] for name in _SETTINGS} | {"version": bilm.__version__}
-
-
-def parquet_facts(file: PathLike | IO[bytes]) -> dict[str, Any]:
-    """The facts about the vectors of a Parquet file, from its metadata."""
-    try:
-        schema = import_pyarrow("pyarrow.parquet").read_schema(file)
-        return dict(json.loads(schema.metadata[FACTS.encode()]))
-    except (LookupError, TypeError, ValueError, RecursionError) as error:
-        raise InputError("a Parquet file must have bilm's facts about its vectors.") from error
 
 
 def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
@@ -100,50 +82,6 @@ def _vector_array(vectors: list[np.ndarray], kind: pa.DataType, mask: pa.Array |
         return rows
     starts = np.cumsum([0, *map(len, vectors)], dtype=np.int32)
     return arrow.ListArray.from_arrays(starts, rows, mask=mask)
-
-
-def parquet_writer(file: IO[bytes] | str, schema: pa.Schema) -> Any:
-    """A `pyarrow.parquet.ParquetWriter` for vectors: zstd, without dictionaries."""
-    # Components rarely repeat, and queries do not need their range.
-    return import_pyarrow("pyarrow.parquet").ParquetWriter(
-        file, schema, compression="zstd", use_dictionary=False, write_statistics=["id", "line"]
-    )
-
-
-def write_parquet(
-    file: str | IO[bytes],
-    embedded: Iterable[EmbeddedSentence],
-    shape: Shape,
-    dtype: str,
-    facts: str,
-    with_text: bool = True,
-    with_keys: bool = False,
-    *,
-    group_bytes: int = _GROUP_BYTES,
-) -> None:
-    """Write a Parquet file with one row per sentence, and the JSON `facts` as metadata. `shape` is
-    the shape of a sentence's vectors; a row group has at most `group_bytes` of vectors and text, or
-    one sentence."""
-    arrow = import_pyarrow()
-    columns = [arrow.field("id", arrow.int64())]
-    columns += [arrow.field("key", arrow.string())] if with_keys else []
-    columns += [arrow.field("text", arrow.string())] if with_text else []
-    fields = vector_fields(shape, dtype)
-    schema = arrow.schema([*columns, *fields], metadata={FACTS: facts})
-    in_memory = (each._replace(vectors=each.vectors[()]) for each in embedded)
-    with parquet_writer(file, schema) as writer:
-        for group, _ in windows(in_memory, _n_bytes, group_bytes):
-            sentences, vectors = zip(*group, strict=True)
-            numbers, texts, keys = zip(*sentences, strict=True)
-            contents = {"id": numbers, "key": keys, "text": texts}
-            arrays = [arrow.array(contents[c.name], c.type) for c in columns]
-            arrays += vector_arrays(vectors, fields)
-            table = arrow.Table.from_arrays(arrays, schema=schema)
-            writer.write_table(table, row_group_size=len(group))
-
-
-def _n_bytes(embedded: EmbeddedSentence) -> int:
-    return int(embedded.vectors.nbytes) + len(embedded.sentence.text)
 
 
 def require_row(

@@ -16,9 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from bilm.core.errors import InputError, differences, one_of, plain, require, shown
 from bilm.data.sentences import Sentence, read_keys, read_sentences
-from bilm.data.untokenized import TextTokens
+from bilm.data.untokenized import N_SENTENCES, TextTokens
 from bilm.files.identity import without_old_digests
 from bilm.files.reading import (
     FASTA,
@@ -32,14 +34,12 @@ from bilm.files.reading import (
 from bilm.files.writing import Outputs
 from bilm.progress import ShowStage, Stage, quiet
 from bilm.vectors.arrow import require_row, settings_facts
-from bilm.vectors.job_folder import JobFolder, check_output, remove_job
-from bilm.vectors.saved_vectors import SavedVectors, checksum
+from bilm.vectors.store import VectorStore, check_output, remove_job
 from bilm.vectors.vector_files import (
     FORMATS,
     EmbeddedSentence,
     VectorSpec,
     as_dtype,
-    has_index,
     read_facts,
 )
 
@@ -133,6 +133,9 @@ class EmbeddingJob:
     """The arguments of `embed_file`. They and the keys of the text are checked before the model is
     loaded. `text` and `out` may also be binary streams; the output is then JSON lines by default.
 
+    Attributes:
+        sample: the tokens of the first sentences of a file.
+
     Raises:
         ArgumentsError: arguments cannot be combined. Other errors as for `embed_file`.
     """
@@ -160,16 +163,10 @@ class EmbeddingJob:
         if not self.is_file:
             self.text = Text(self.text, "standard input", self._digest, self.column)
         self._split = TextTokens(None, "spaces", self.column)  # until the model is known
-        self.is_fasta, self._unit = False, "line"
-        if not self.is_file or os.path.isfile(self.text):
-            with open_text(self.text, column=self.column) as text:
-                self.is_fasta, self._unit = text.kind == FASTA, text.unit
-        self.has_ids = self.ids is not None or self.is_fasta
         self._name = os.fspath(self.text) if self.is_file else self.text.name
         self.kind = self._kind()
         self._format = FORMATS[self.kind]
         self.spec = VectorSpec.of(self.layers, self.pooling, self.dtype)
-        self._check_arguments()
         inputs = {"text": self.text} if self.is_file else {}
         inputs |= {} if self.ids is None else {"ids": self.ids}
         for argument, path in inputs.items():
@@ -180,8 +177,26 @@ class EmbeddingJob:
         self._format.require_packages()
         self._skipped = Counter[str]()
         self._n_all: int | None = None
-        if self.is_file:
-            self._n_all = sum(1 for _ in self._sentences())
+        self._n_longest, self._longest = 0, ""
+        self.sample: list[list[str]] = []
+        with open_text(self.text, column=self.column) as text:
+            self.is_fasta, self._unit = text.kind == FASTA, text.unit
+            self.has_ids = self.ids is not None or self.is_fasta
+            self._check_arguments()
+            if self.is_file:
+                self._read_ahead(text)
+
+    def _read_ahead(self, text: Text) -> None:
+        """Read a file once before the work, for errors, a sample and the numbers of sentences and
+        tokens."""
+        self._n_all = 0
+        for sentence in self._sentences(text):
+            n_tokens = len(tokens := sentence.text.split())
+            if n_tokens > self._n_longest:
+                self._n_longest, self._longest = n_tokens, self._where(sentence)
+            if self._n_all < N_SENTENCES:
+                self.sample.append(tokens)
+            self._n_all += 1
 
     def _kind(self) -> str:
         """The name of the format by the argument, or by the ending of OUT."""
@@ -233,36 +248,28 @@ class EmbeddingJob:
         self._check_text(model, shape)
         if self.is_stream:
             return self._write_stream(model, settings, progress)
-        index: dict[str, str] | None = {} if has_index(settings) else None
-        todo = self._todo(model, shape, index)
-        becomes_result, with_ids = self._format.is_saved_store, self.has_ids
-        with (
-            JobFolder(self.out, settings, resume=self.resume, force=self.force) as folder,
-            SavedVectors(
-                folder.path, self.dtype, becomes_result=becomes_result, with_ids=with_ids
-            ) as saved,
-        ):
-            n_left, n_tokens = saved.n_sentences, self._skip_saved(todo, saved, folder.path)
+        todo = self._todo(model, shape)
+        choices = {"resume": self.resume, "force": self.force}
+        with VectorStore(self.out, settings, **choices) as store:
+            n_left, n_tokens = store.n_sentences, self._skip_saved(todo, store)
             show = self._progress(progress, n_left, n_tokens)
-            for sentence, vectors in self._encode(model, todo, show, saved.new_array):
-                saved.add(sentence, vectors)
-            saved.save()
-            with folder.result() as temporary:
-                facts = self._facts(settings, saved.n_sentences)
-                if becomes_result:
-                    saved.complete(temporary, facts, index)
-                else:
-                    self._format.write(temporary, saved, settings, facts)
-        return self._result(saved.n_sentences, n_left)
+            for sentence, vectors in self._encode(model, todo, show, store.new_array):
+                store.add(sentence, vectors)
+            store.save()
+            facts = self._facts(settings, store.n_sentences)
+            with Outputs([self.out], overwrite=self.force).temporaries() as (temporary,):
+                self._format.write(temporary, store, settings, facts)
+            store.remove()
+        return self._result(store.n_sentences, n_left)
 
     def _write_stream(
         self, model: ELMo, settings: dict[str, Any], progress: ShowStage
     ) -> EmbeddedFile:
         """Write to a stream, as the vectors are computed; a stream gets no facts."""
         n_written = itertools.count()
-        todo = self._todo(model, settings["shape"], None)
+        todo = self._todo(model, settings["shape"])
         results = zip(self._encode(model, todo, self._progress(progress)), n_written, strict=False)
-        embedded = (EmbeddedSentence(s, as_dtype(v, self.dtype)) for (s, v), _ in results)
+        embedded = (EmbeddedSentence(*result) for result, _ in results)
         self._format.write(self.out, embedded, settings, facts="")
         self.out.flush()
         return self._result(next(n_written))
@@ -288,24 +295,22 @@ class EmbeddingJob:
         }
 
     def _check_text(self, model: ELMo, shape: Sequence[int | None]) -> None:
-        """Check a file's words before the work."""
-        if self.is_file and (model.vocabulary is not None or self._format.has_rows):
-            for sentence in self._sentences():
-                self._tokens(sentence, model, shape)
+        """Check that a file's longest sentence fits the format."""
+        if self._format.has_rows:
+            require_row(self._n_longest, shape, self.dtype, self._longest)
 
-    def _skip_saved(
-        self, todo: Iterator[tuple[Sentence, list[str]]], saved: SavedVectors, folder: str
-    ) -> int:
-        """Skip the sentences with saved vectors, which must be the same; return their tokens."""
-        n_tokens = start = 0
-        for sentence, tokens in itertools.islice(todo, saved.n_sentences):
-            start = checksum(start, sentence)
+    def _skip_saved(self, todo: Iterator[tuple[Sentence, list[str]]], store: VectorStore) -> int:
+        """Skip the sentences in the store, which must be the same; return their tokens."""
+        n_tokens = 0
+        for sentence in store.sentences():
+            other, tokens = next(todo, (None, []))
+            if other != sentence:
+                raise InputError(
+                    f"{self._name} must begin with the {store.n_sentences:,} sentences whose "
+                    f"vectors are in {store.path}. Resume with the same text, or start over with "
+                    "force."
+                )
             n_tokens += len(tokens)
-        if start != saved.checksum:
-            raise InputError(
-                f"{self._name} must begin with the {saved.n_sentences:,} sentences whose vectors "
-                f"are in {folder}. Resume with the same text, or start over with force."
-            )
         return n_tokens
 
     def _progress(self, progress: ShowStage, n_left: int = 0, n_tokens: int = 0) -> ShowStage:
@@ -322,7 +327,7 @@ class EmbeddingJob:
         self, model: ELMo, todo: Iterator[Any], show: ShowStage, new_array: Any = None
     ) -> Iterator[tuple[Sentence, Any]]:
         show(Stage("embedding", 0, None))
-        return model.encode_iter(
+        for sentence, vectors in model.encode_iter(
             todo,
             self.layers,
             self.pooling,
@@ -330,7 +335,10 @@ class EmbeddingJob:
             with_ids=True,
             show_progress=show,
             new_array=new_array,
-        )
+        ):
+            if isinstance(vectors, np.ndarray):  # otherwise it was checked block by block
+                vectors = as_dtype(vectors, self.dtype, self._where(sentence))
+            yield sentence, vectors
 
     def _facts(self, settings: dict[str, Any], n_sentences: int) -> str:
         """The facts of the job for the complete file, as JSON; valid after the text was read."""
@@ -356,13 +364,10 @@ class EmbeddingJob:
             )
 
     def _todo(
-        self, model: ELMo, shape: Sequence[int | None], index: dict[str, str] | None
+        self, model: ELMo, shape: Sequence[int | None]
     ) -> Iterator[tuple[Sentence, list[str]]]:
-        """The sentences and their tokens; fills `index`, {sentence: key}."""
-        for sentence in self._sentences():
-            if index is not None:
-                index[sentence.text] = sentence.name
-            yield sentence, self._tokens(sentence, model, shape)
+        """The sentences and their tokens."""
+        return ((each, self._tokens(each, model, shape)) for each in self._sentences())
 
     def _where(self, sentence: Sentence) -> str:
         """The file and line of a sentence, for messages."""
@@ -376,13 +381,13 @@ class EmbeddingJob:
             require_row(len(tokens), shape, self.dtype, where)
         return tokens
 
-    def _sentences(self) -> Iterator[Sentence]:
+    def _sentences(self, text: Text | None = None) -> Iterator[Sentence]:
         """The sentences of this shard, in order, after checking their keys. If sentences are keys,
         repeated and empty lines are skipped, and counted in `_skipped`."""
         i, n = self.shard
         keys, skipped = self._format.keys(), self._skipped
         skipped.clear()
-        for sentence in self._with_keys():
+        for sentence in self._with_keys(text):
             is_ours, where = sentence.number % n == i - 1, self._where(sentence)
             if sentence.key == "":
                 skipped["empty"] += is_ours
@@ -393,10 +398,10 @@ class EmbeddingJob:
             elif is_ours:
                 yield sentence
 
-    def _with_keys(self) -> Iterator[Sentence]:
-        if self.is_file:  # which may be read several times
+    def _with_keys(self, text: Text | None) -> Iterator[Sentence]:
+        if self.is_file and text is None:
             self._digest = new_digest()
-        sentences = read_sentences(self.text, self._name, self._digest, self._split)
+        sentences = read_sentences(text or self.text, self._name, self._digest, self._split)
         if self.sentence_keys:
             yield from (sentence._replace(key=sentence.text) for sentence in sentences)
         elif self.ids is None:

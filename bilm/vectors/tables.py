@@ -30,7 +30,6 @@ from bilm.files.model_files import ModelSource, open_model
 from bilm.use.pretrained import Pretrained
 from bilm.vectors.arrow import (
     import_pyarrow,
-    require_row,
     settings_facts,
     vector_arrays,
     vector_fields,
@@ -138,13 +137,6 @@ class TableEmbedder:
     def _fields(self) -> list[pa.Field]:
         return vector_fields(self.shape, self.spec.dtype, fixed_size=self.fixed_size)
 
-    def check_row(self, text: str, where: str) -> None:
-        """Require that a sentence's words have vectors, and that they fit into a row of Parquet;
-        `where` names the sentence in messages."""
-        tokens = text.split()
-        self._load().refuse_unknown(tokens, where)
-        require_row(len(tokens), self.shape, self.spec.dtype, where)
-
     def settings(self) -> dict[str, Any]:
         """The settings that determine the vectors, for JSON: "model" (its fingerprint; this loads
         the model), "layers", "pooling", "dtype" and "precision"."""
@@ -205,7 +197,8 @@ class TableEmbedder:
         for piece, vectors in model.encode_iter(sentences(), layers, pooling, **settings):
             while waiting[0] is not piece:  # a piece without rows
                 yield self._finished(waiting.popleft())
-            piece.vectors.append(as_dtype(vectors, dtype))
+            where = f"sentence {len(piece.vectors)}"
+            piece.vectors.append(as_dtype(vectors, dtype, where))
             if len(piece.vectors) == len(piece.sentences):
                 yield self._finished(waiting.popleft())
         while waiting:

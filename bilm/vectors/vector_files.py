@@ -23,16 +23,20 @@ import numpy as np
 
 from bilm.core.errors import InputError, one_of, require, shown
 from bilm.core.options import Options
+from bilm.data.prefetch import windows
 from bilm.data.sentences import Sentence
-from bilm.files.hdf5 import open_hdf5
+from bilm.files.hdf5 import open_hdf5, writing_hdf5
 from bilm.files.identity import FACTS
 from bilm.files.reading import PathLike, compressed_damage_named, decompressed
 from bilm.files.writing import compressed
 from bilm.inference.layers import LayerChoice, plain_layers
-from bilm.vectors.arrow import import_pyarrow, parquet_facts, write_parquet
+from bilm.vectors.arrow import Shape, import_pyarrow, vector_arrays, vector_fields
 
 SENTENCE_INDEX = "sentence_to_index"
-_SLAB_BYTES = 16 * 2**20
+SLAB_BYTES = 16 * 2**20
+# While pyarrow writes a column, it buffers two Parquet levels per number, so writing takes three
+# times the memory of the numbers, or six times with a single sentence.
+_GROUP_BYTES = 32 * 2**20
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
 
 
@@ -61,31 +65,59 @@ class VectorSpec(NamedTuple):
 
 class EmbeddedSentence(NamedTuple):
     """A sentence and its vectors: (tokens, dim) or (n_layers, tokens, dim), pooled without the axis
-    of tokens; an array or an h5py dataset, which `slabs` reads in bounded memory."""
+    of tokens; perhaps a file mapped into memory, which `slabs` reads in bounded memory."""
 
     sentence: Sentence
     vectors: Any
 
 
 def slabs(vectors: Any, layer: Any = ...) -> Iterator[np.ndarray]:
-    """vectors[layer, start:stop, :] in order, some megabytes each, for an array or h5py dataset
-    (tokens, dim) or (n_layers, tokens, dim)."""
+    """vectors[layer, start:stop, :] in order, some megabytes each, for an array (tokens, dim) or
+    (n_layers, tokens, dim)."""
     n_tokens = vectors.shape[-2]
-    step = max(1, _SLAB_BYTES * n_tokens // max(vectors.nbytes, 1))
+    step = max(1, SLAB_BYTES * n_tokens // max(vectors.nbytes, 1))
     for start in range(0, n_tokens, step):
         yield vectors[layer, start : start + step, :]
 
 
-def as_dtype(vectors: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
-    """Vectors as float32 or float16."""
-    try:
-        with np.errstate(over="raise"):
-            return vectors.astype(dtype, copy=False)
-    except FloatingPointError as error:
+def as_dtype(vectors: np.ndarray, dtype: str | np.dtype, where: str) -> np.ndarray:
+    """Vectors as float32 or float16, which must be finite; `where` names the sentence."""
+    with np.errstate(over="ignore"):
+        converted = vectors.astype(dtype, copy=False)
+    if not np.isfinite(converted).all():
         largest = float(np.abs(vectors).max())
+        if np.isfinite(largest):
+            raise InputError(
+                f"{where}: dtype: values of {dtype} are at most 65504, and a vector has "
+                f"{largest:g}."
+            )
         raise InputError(
-            f"dtype: values of {dtype} are at most 65504, and a vector has {largest:g}."
-        ) from error
+            f"{where}: the model computes vectors that are not finite: are its weights damaged?"
+        )
+    return converted
+
+
+def write_hdf5(
+    file: PathLike,
+    embedded: Iterable[EmbeddedSentence],
+    *,
+    with_index: bool = True,
+    with_ids: bool = False,
+    facts: str = "",
+) -> None:
+    """Write one dataset per sentence, as AllenNLP does, with `sentence_to_index` as JSON; or with
+    the key as the attribute `original_id`, as bio_embeddings does."""
+    index: dict[str, str] = {}
+    with writing_hdf5(file) as hdf5:
+        for sentence, vectors in embedded:
+            index[sentence.text] = sentence.name
+            dataset = hdf5.create_dataset(sentence.name, data=vectors)
+            if with_ids:
+                dataset.attrs["original_id"] = sentence.name
+        if with_index:
+            text = h5py.string_dtype()
+            hdf5.create_dataset(SENTENCE_INDEX, (1,), text)[0] = json.dumps(index)
+        hdf5.attrs[FACTS] = facts
 
 
 def write_npz(
@@ -111,7 +143,7 @@ def write_npz(
 
 def _in_c_order(vectors: Any) -> Iterator[np.ndarray]:
     """The vectors of a sentence in C order, some megabytes at a time."""
-    if vectors.nbytes <= _SLAB_BYTES:
+    if vectors.nbytes <= SLAB_BYTES:
         yield vectors[()]
         return
     for layer in range(len(vectors)) if vectors.ndim == 3 else [...]:
@@ -131,6 +163,44 @@ def _write_member(
         np.lib.format.write_array_header_1_0(member, header)
         for part in content:
             member.write(part.tobytes())
+
+
+def write_parquet(
+    file: str | IO[bytes],
+    embedded: Iterable[EmbeddedSentence],
+    shape: Shape,
+    dtype: str,
+    facts: str,
+    with_text: bool = True,
+    with_keys: bool = False,
+    *,
+    group_bytes: int = _GROUP_BYTES,
+) -> None:
+    """Write a Parquet file with one row per sentence, and the JSON `facts` as metadata. `shape` is
+    the shape of a sentence's vectors; a row group has at most `group_bytes` of vectors and text, or
+    one sentence."""
+    arrow = import_pyarrow()
+    columns = [arrow.field("id", arrow.int64())]
+    columns += [arrow.field("key", arrow.string())] if with_keys else []
+    columns += [arrow.field("text", arrow.string())] if with_text else []
+    fields = vector_fields(shape, dtype)
+    schema = arrow.schema([*columns, *fields], metadata={FACTS: facts})
+    in_memory = (each._replace(vectors=each.vectors[()]) for each in embedded)
+    # Components rarely repeat, and queries do not need their range.
+    settings = {"compression": "zstd", "use_dictionary": False, "write_statistics": ["id"]}
+    with import_pyarrow("pyarrow.parquet").ParquetWriter(file, schema, **settings) as writer:
+        for group, _ in windows(in_memory, _n_bytes, group_bytes):
+            sentences, vectors = zip(*group, strict=True)
+            numbers, texts, keys = zip(*sentences, strict=True)
+            contents = {"id": numbers, "key": keys, "text": texts}
+            arrays = [arrow.array(contents[c.name], c.type) for c in columns]
+            arrays += vector_arrays(vectors, fields)
+            table = arrow.Table.from_arrays(arrays, schema=schema)
+            writer.write_table(table, row_group_size=len(group))
+
+
+def _n_bytes(embedded: EmbeddedSentence) -> int:
+    return int(embedded.vectors.nbytes) + len(embedded.sentence.text)
 
 
 def write_jsonl(file: IO[bytes], embedded: Iterable[EmbeddedSentence], *, facts: str = "") -> None:
@@ -165,6 +235,15 @@ def _json_parts(vectors: Any, layer: Any = ...) -> Iterator[str]:
         yield from part
         separator = ", "
     yield "[]" if separator == "[" else "]"
+
+
+def parquet_facts(file: PathLike | IO[bytes]) -> dict[str, Any]:
+    """The facts about the vectors of a Parquet file, from its metadata."""
+    try:
+        schema = import_pyarrow("pyarrow.parquet").read_schema(file)
+        return dict(json.loads(schema.metadata[FACTS.encode()]))
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        raise InputError("a Parquet file must have bilm's facts about its vectors.") from error
 
 
 class Keys:
@@ -238,7 +317,6 @@ class Format:
     """
 
     endings: tuple[str, ...]  # lower-case endings of OUT that choose it
-    is_saved_store = False  # the file of the unfinished job becomes the result
     can_stream = False  # it can be written to a stream
     has_sentence_keys = True  # a sentence can be its own key
     has_rows = False  # a sentence is a row, which must fit into memory
@@ -250,7 +328,7 @@ class Format:
     def write(
         self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
     ) -> None:
-        """Write a file or stream, unless the store becomes the result; a stream has no facts."""
+        """Write a file or stream; a stream has no facts."""
         raise NotImplementedError
 
     def facts(self, path: PathLike) -> Any:
@@ -260,8 +338,13 @@ class Format:
 
 class _HDF5(Format):
     endings = (".hdf5", ".h5", "")
-    is_saved_store = True
     keys = _HDF5Keys
+
+    def write(
+        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
+    ) -> None:
+        with_ids = settings["keys"] == "ids"
+        write_hdf5(out, embedded, with_index=has_index(settings), with_ids=with_ids, facts=facts)
 
     def facts(self, path: PathLike) -> Any:
         with open_hdf5(path) as file:
