@@ -9,6 +9,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm import InputError, dump_token_embeddings
+from bilm import InputError, TableEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.cli import main
 from bilm.vectors.vector_files import FORMATS
 from tests import oracle
@@ -229,3 +230,26 @@ def test_an_unknown_word_is_named_with_its_line(published, tmp_path, capsys):
          "--embedding_weight_file", str(tmp_path / "cache.hdf5")], capsys,
     )  # fmt: skip
     assert "text.txt, line 2, word 2: 'b' has no vector" in error and "words.txt" in error
+
+
+@pytest.mark.parametrize("out", ["out.hdf5", "out.npz", "out.jsonl", "out.parquet", "-"])
+def test_vectors_that_are_not_finite(place, tmp_path, capsys, out):
+    """SECURITY.md: NaN and infinity are refused in results."""
+    if out == "out.parquet":
+        pytest.importorskip("pyarrow")
+    shutil.copytree(place.folder, "huge")
+    with h5py.File("huge/weights.hdf5", "r+") as file:
+        for name in ("W_proj", "b_proj"):
+            file["CNN_proj"][name][...] = 3e38
+    for name in ("--layer=0", "--average"):
+        error = input_error(["embed", "text.txt", out, "--model=huge", name, "--force"], capsys)
+        assert "text.txt, line 1: the model's vectors are not finite" in error
+    assert not os.path.exists(out)
+    table = pytest.importorskip("pyarrow").table({"text": LINES})
+    with pytest.raises(InputError, match="sentence 0: the model's vectors are not finite"):
+        TableEmbedder("huge", layers=0)(table)
+    Path("vocab.txt").write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"text\.txt, line 1: the model's vectors are not"):
+        dump_bilm_embeddings(
+            "vocab.txt", "text.txt", "huge/options.json", "huge/weights.hdf5", "o.hdf5"
+        )

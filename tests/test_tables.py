@@ -209,13 +209,13 @@ def test_batches_of_a_stream(published, embedder):
 def test_a_model_is_loaded_once_by_all_copies(published, monkeypatch, tmp_path):
     """A relative path refers to the folder where the embedder was created."""
     loaded = []
-    load = ELMo.from_pretrained
+    load = Pretrained.load
 
-    def counted(*args, **settings):
-        loaded.append(args[0].source)
-        return load(*args, **settings)
+    def counted(pretrained, **settings):
+        loaded.append(pretrained.source)
+        return load(pretrained, **settings)
 
-    monkeypatch.setattr(ELMo, "from_pretrained", counted)
+    monkeypatch.setattr(Pretrained, "load", counted)
     monkeypatch.chdir(published.folder.parent)
     embedder = TableEmbedder(published.folder.name, pooling="mean")
     with_vectors = embedder.schema(table().schema)

@@ -13,8 +13,8 @@ ending chooses the format:
 
 The key of a sentence is its 0-based line number, its line in --ids, or its FASTA id; an empty line
 is a sentence without tokens. In Parquet, which needs the extra `pyarrow`, the number is in the
-column id. Until OUT is complete, the vectors are in a folder OUT.partial, so twice the disk space is
-needed meanwhile. After a crash the same command with --resume continues from it.
+column id. Until OUT is complete, the vectors are in a folder OUT.partial, which needs the same disk
+space again. After a crash the same command with --resume continues from it.
 """
 
 from __future__ import annotations

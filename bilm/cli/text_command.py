@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -248,6 +249,12 @@ def write_results(
         if form not in ("jsonl", "text"):
             out.write(_tabbed(fields))
         for number, result in counted(results, display.show, doing, n_pairs, unit):
+            numbers = itertools.chain.from_iterable(rows(result))
+            if not all(math.isfinite(x) for x in numbers if isinstance(x, float)):
+                raise InputError(
+                    f"{fields[0]} {number}: the model's scores are not finite: its weights are "
+                    "damaged, or its training diverged."
+                )
             if form == "jsonl":
                 for value in objects(result) if objects else row_objects(rows(result)):
                     line = json.dumps(_rounded({fields[0]: number} | value), ensure_ascii=False)

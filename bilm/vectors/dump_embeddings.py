@@ -13,6 +13,7 @@ from bilm.files.weights import MODEL, open_weights, write_words
 from bilm.files.writing import Outputs
 from bilm.inference.corpus_encoder import EncodedWords
 from bilm.use.elmo import ELMo
+from bilm.vectors.vector_files import as_dtype
 
 _WORDS_AT_ONCE = 2048
 
@@ -60,7 +61,7 @@ def dump_token_embeddings(
             part = words[start : start + _WORDS_AT_ONCE]
             vectors = np.empty((len(part), shape[1]), np.float32)
             encoder.encode(part, vectors)
-            embedding[start : start + len(part)] = vectors
+            embedding[start : start + len(part)] = as_dtype(vectors, "float32", f"{vocab_file}")
         write_words(file, words)
         with open_weights(weight_file) as weights:
             file.attrs[MODEL] = weights.fingerprint
@@ -107,4 +108,6 @@ def dump_bilm_embeddings(
             return file.create_dataset(None, shape, np.float32)
 
         for number, layers in enumerate(elmo.encode_iter(sentences, "all", new_array=on_disk)):
+            if isinstance(layers, np.ndarray):
+                layers = as_dtype(layers, "float32", f"{dataset_file}, line {number + 1}")
             file[str(number)] = layers

@@ -92,7 +92,8 @@ def as_dtype(vectors: np.ndarray, dtype: str | np.dtype, where: str) -> np.ndarr
                 f"{largest:g}."
             )
         raise InputError(
-            f"{where}: the model computes vectors that are not finite: are its weights damaged?"
+            f"{where}: the model's vectors are not finite: its weights are damaged, or its "
+            "training diverged."
         )
     return converted
 
