@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from bilm import ELMo, InputError, Pretrained, ScalarMix, TableEmbedder
+from bilm import InputError, Pretrained, ScalarMix, TableEmbedder
 from tests.embedded_text import LINES
 
 pa = pytest.importorskip("pyarrow")
