@@ -240,6 +240,12 @@ def test_the_verb_makes_and_asks(tmp_path, capsys):
     assert main(["static", "--vectors", out, "--nearest", "a0", "--n", "1"]) == 0
     said = capsys.readouterr().out.split()
     assert said[0] == "a0" and said[2] == "b0"
+    picture = tmp_path / "map.svg"
+    nearest = ["static", "--vectors", out, "--nearest", "a0", "--picture", str(picture)]
+    assert main(nearest) == 0
+    assert all(f">{word}</text>" in picture.read_text() for word in ("a0", "a1", "b0", "b1"))
+    assert "--force" in input_error(nearest, capsys)
+    capsys.readouterr()
     assert main(["static", "--vectors", out, "--analogy", "a0", "b0", "a1", "--n", "1"]) == 0
     assert capsys.readouterr().out.split()[-1] == "b1"
     assert "--force" in input_error(arguments, capsys)

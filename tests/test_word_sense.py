@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bilm import ELMo
-from bilm.analysis import Occurrences, StaticVectors, sample_uses, sense_table
+from bilm.analysis import Occurrences, sample_uses, sense_table
 from bilm.core.errors import InputError
 from tests.small_models import write_small_model
 
@@ -87,16 +87,6 @@ def test_words_may_be_lemmas():
     test = uses(("banks", EAST, "river"))
     assert senses(TRAIN, test) == [None]
     assert senses(TRAIN, test, words=(["bank", "bank", "bank", "play"], ["bank"])) == ["river"]
-
-
-def test_a_static_vector_cannot_tell_uses_apart_and_its_context_can():
-    words = {"bank": (3, 3), "Thames": EAST, "river": (0.9, 0.1), "England": NORTH, "pound": NORTH}
-    static = StaticVectors(list(words), np.array(list(words.values()), np.float32))
-    test = uses(("bank river", WEST, "river"), ("bank pound", WEST, "money"), ("bank", EAST, "x"))
-    rows = by_name(TRAIN, test, static=static)
-    assert list(rows) == ["first sense", "static", "static context", "layer 0"]
-    assert rows["static"].accuracy == rows["first sense"].accuracy == pytest.approx(1 / 3)
-    assert rows["static context"].senses[:2] == ["river", "money"]
 
 
 def two_words(n, informative, seed=0):

@@ -1,6 +1,6 @@
 """Word senses by the nearest labelled occurrences, by layer: table 5 of Peters et al. (2018).
 
-  python usage_examples/senses.py --data senses-en --model elmo --words vectors.txt
+  python usage_examples/senses.py --data senses-en --model elmo
 
 The folder has train.jsonl and test.jsonl (also .gz, .xz), one sentence per line; a sense belongs to
 the token at its index:
@@ -25,7 +25,7 @@ from common.experiment import MODEL_HELP
 from common.reading import as_tokens, find_file, read_json_lines
 
 from bilm import ELMo
-from bilm.analysis import Occurrences, Sample, StaticVectors, sense_table
+from bilm.analysis import Occurrences, Sample, sense_table
 from bilm.analysis.word_sense import METHODS
 from bilm.cli import flags
 from bilm.core.errors import InputError
@@ -43,7 +43,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags.add(
         parser,
         {
-            "--words FILE": "static vectors to compare with",
             f"--method {'|'.join(METHODS)}": "use: the nearest occurrence; mean: the nearest mean "
             "of a sense; prior: log frequency of a sense + kappa * cosine with its mean (default: "
             "mean)",
@@ -92,11 +91,7 @@ def report(
             Occurrences.encoded(elmo, sample, context=True, progress=display.show)
             for sample, _ in (train, test)
         )
-    static = None
-    if args.words is not None:
-        tokens = {token for sample, _ in (train, test) for s in sample.sentences for token in s}
-        static = StaticVectors.load(args.words, keep=tokens)
-    rows = sense_table(uses, asked, args.method, static=static, words=(train[1], test[1]))
+    rows = sense_table(uses, asked, args.method, words=(train[1], test[1]))
     kinds = np.array([word.rpartition("/")[2] for word in test[1]])
     names = sorted(set(kinds))
     if args.format == "json":

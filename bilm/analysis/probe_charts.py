@@ -1,18 +1,21 @@
-"""Figures by matplotlib, and the one of probing: figures 1 and 2 of Peters et al. (2018)."""
+"""Figures by matplotlib: probing, as figures 1 and 2 of Peters et al. (2018), and maps of words."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilm.analysis.probing import MAJORITY, ProbeRow
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
 from bilm.files.writing import atomic_write
+
+if TYPE_CHECKING:
+    from bilm.analysis.probing import ProbeRow
+    from bilm.analysis.static_vectors import StaticVectors
 
 FORMATS = (".png", ".svg")
 
@@ -61,7 +64,9 @@ def probe_chart(rows: Sequence[ProbeRow], n_sentences: int) -> Any:
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
     sizes = list(dict.fromkeys(row.size or n_sentences for row in rows))
     # The majority baseline is so low that the other curves would be indistinguishable.
-    for name in dict.fromkeys(row.representation for row in rows if row.representation != MAJORITY):
+    for name in dict.fromkeys(
+        row.representation for row in rows if row.representation != "majority"
+    ):
         curve = [row for row in rows if row.representation == name]
         x = [row.size or n_sentences for row in curve] if len(sizes) > 1 else [name]
         values, lows, highs = 100 * np.transpose([row.accuracy for row in curve])
@@ -88,4 +93,29 @@ def probe_chart(rows: Sequence[ProbeRow], n_sentences: int) -> Any:
     right.set_ylabel("weight in the mix")
     right.margins(y=0.3)  # space for the legend above the bars
     right.legend(fontsize="small")
+    return figure
+
+
+def word_map(vectors: StaticVectors, groups: Mapping[str, Sequence[str]]) -> Any:
+    """A figure of words in two dimensions by t-SNE on cosines, a colour per group; a word that is
+    in several groups has the colour of the first."""
+    manifold = import_extra("sklearn.manifold", "--picture")
+    names: dict[str, str] = {}
+    for name, words in groups.items():
+        names |= {word: name for word in words if word not in names}
+    table = vectors.table([*names])
+    if len(names) < 3:
+        raise InputError(f"a map must have three words, got {len(names)}.")
+    tsne = manifold.TSNE(
+        metric="cosine", perplexity=min(30, (len(names) - 1) / 3), init="random", random_state=0
+    )
+    points = tsne.fit_transform(table)
+    figure = new_figure(8, 8)
+    axes = figure.subplots()
+    axes.set_axis_off()
+    colours = {name: f"C{k % 10}" for k, name in enumerate(groups)}
+    for (word, name), (x, y) in zip(names.items(), points, strict=True):
+        axes.text(x, y, word, color=colours[name], ha="center", parse_math=False)
+    axes.update_datalim(points)
+    axes.autoscale_view()
     return figure

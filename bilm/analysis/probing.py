@@ -16,6 +16,7 @@ import numpy as np
 
 from bilm.analysis.occurrences import Occurrences, comparison_form, require_one_kind
 from bilm.core.errors import InputError
+from bilm.extras import import_extra
 from bilm.progress import ShowStage, counted, quiet
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _MIN_STEPS = 1000  # small training texts get more epochs, because the mix needs
 _LEARNING_RATE = 0.01
 _DECAYS = (0.9, 0.999)  # of Adam's averages
 _ROWS_AT_ONCE = 4096
+_STANDARDISED = 20_000  # rows, at most, whose moments standardise the dimensions
 _RESAMPLES = 1000
 
 
@@ -136,7 +138,7 @@ class _Task:
             size,
             self._score(right, everywhere),
             self._score(right, np.array(unseen)) if np.any(unseen) else None,
-            float(np.mean([_macro_f1(self._gold, labels) for labels in answers])),
+            float(np.mean([self._macro_f1(labels) for labels in answers])),
             right.mean(axis=1).tolist(),
             *((mix[1:], mix[0]) if name == MIX else ()),
         )
@@ -167,6 +169,11 @@ class _Task:
         layer = int(name.removeprefix("layer "))
         return lambda text: text.vectors[:, layer : layer + 1]
 
+    def _macro_f1(self, answers: np.ndarray) -> float:
+        metrics = import_extra("sklearn.metrics", "bilm probe")
+        labels = np.unique(self._gold)
+        return float(metrics.f1_score(self._gold, answers, labels=labels, average="macro"))
+
     def _score(self, right: np.ndarray, counted: np.ndarray) -> Score:
         """The proportion of right answers among the counted ones, both bool (seeds, n)."""
         n = self._sentence.max() + 1
@@ -183,14 +190,6 @@ class _Task:
                 ratios.append(seeds @ hits @ sentences / total)
         low, high = np.quantile(ratios, (0.025, 0.975))
         return Score(float(hits.sum() / totals.sum()), float(low), float(high))
-
-
-def _macro_f1(gold: np.ndarray, answers: np.ndarray) -> float:
-    """Mean F1 over the labels of `gold`."""
-    n = max(gold.max(), answers.max()) + 1
-    counts = [np.bincount(x, minlength=n) for x in (gold[answers == gold], gold, answers)]
-    right, n_gold, n_answers = (count[counts[1] > 0] for count in counts)
-    return float((2 * right / (n_gold + n_answers)).mean())
 
 
 class SoftmaxProbe:
@@ -215,7 +214,12 @@ class SoftmaxProbe:
         self, vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray, n_labels: int, seed: int
     ) -> None:
         n_layers, dim = vectors.shape[1:]
-        self._mean, self._deviation = _moments(vectors, rows)
+        rng = np.random.default_rng(seed)
+        sample = vectors[rng.permutation(rows)[:_STANDARDISED]].astype(np.float64)
+        self._mean = sample.mean(axis=0).astype(np.float32)
+        deviation = sample.std(axis=0)
+        is_constant = deviation <= 1e-6 + 1e-5 * np.abs(self._mean)
+        self._deviation = np.where(is_constant, 1, deviation).astype(np.float32)
         self._W = np.zeros((dim, n_labels), np.float32)
         self._b = np.zeros(n_labels, np.float32)
         self._w, self._gamma = np.zeros(n_layers, np.float32), np.ones(1, np.float32)
@@ -223,7 +227,6 @@ class SoftmaxProbe:
         averages = [np.zeros((2, *array.shape), np.float32) for array in trained]
         n, size = len(rows), min(_BATCH, len(rows))
         n_steps = max(_MIN_STEPS, _EPOCHS * n // _BATCH)
-        rng = np.random.default_rng(seed)
         order = np.concatenate([rng.permutation(n) for _ in range(-(-size * n_steps // n))])
         for step, batch in enumerate(order[: size * n_steps].reshape(n_steps, size)):
             gradients = self._gradients(vectors[rows[batch]], labels[batch], 1 / n)
@@ -270,15 +273,3 @@ class SoftmaxProbe:
 def _softmax(logits: np.ndarray) -> np.ndarray:
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def _moments(vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Mean and standard deviation of each dimension over rows (2, *shape); 0 becomes 1."""
-    sums = np.zeros((2, *vectors.shape[1:]))
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        block = vectors[rows[start : start + _ROWS_AT_ONCE]].astype(np.float64)
-        sums += block.sum(axis=0), np.square(block).sum(axis=0)
-    mean, square = sums / len(rows)
-    deviation = np.sqrt(np.maximum(square - mean**2, 0))
-    is_constant = deviation <= 1e-6 + 1e-5 * np.abs(mean)
-    return np.stack([mean, np.where(is_constant, 1, deviation)]).astype(np.float32)

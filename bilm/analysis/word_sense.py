@@ -8,26 +8,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilm.analysis.occurrences import Occurrences, indices_by_name, require_one_kind, unit
 from bilm.core.errors import InputError, one_of, require
 
-if TYPE_CHECKING:
-    from bilm.analysis.static_vectors import StaticVectors
-
 METHODS = ("use", "mean", "prior")
 KAPPAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-_WINDOW = 10  # tokens on either side whose mean static vector is the static context
 _FOLDS = 5
 _EQUAL = 1e-5  # smaller differences of cosines are rounding errors
 
 
 @dataclass(frozen=True)
 class SenseRow:
-    """How well a representation ("first sense", "static", "layer 0" ...) finds senses."""
+    """How well a representation ("first sense", "layer 0" ...) finds senses."""
 
     representation: str
     senses: list[str | None]  # of the test occurrences; None if the word is not in training
@@ -43,7 +38,6 @@ def sense_table(
     test: Occurrences,
     method: str = "use",
     *,
-    static: StaticVectors | None = None,
     words: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> list[SenseRow]:
     """Table 5 of the paper: each layer next to baselines and combinations.
@@ -56,14 +50,11 @@ def sense_table(
             vector is nearest, as in the paper; "prior": the highest
             log(n_s + 1) + kappa cos(v, mean_s), for a sense s with n_s training occurrences. Of
             `KAPPAS`, the best in a cross-validation on the training occurrences is taken.
-        static: vectors of words. "static" is the vector of the word, "static context" the mean
-            over ten tokens on either side.
         words: the words of both lists, such as lemmas; None takes the tokens in lower case.
 
     Returns:
-        rows for "first sense"; "static" and "static context"; "layer 0", "layer 1", ...; "layers",
-        all but layer 0 together; and "context", the states before and after the word, if the
-        occurrences were encoded with them.
+        rows for "first sense"; "layer 0", "layer 1", ...; "layers", all but layer 0 together; and
+        "context", the states before and after the word, if the occurrences were encoded with them.
 
     Raises:
         InputError: labels are missing, the arguments differ in size or shape, or for "prior" no
@@ -83,11 +74,7 @@ def sense_table(
     n_layers = train.n_layers - train.has_context
     layers = [(train.layer(k), test.layer(k)) for k in range(train.n_layers)]
     # Vectors of training (n, dim) and test occurrences (m, dim); several pairs are concatenated.
-    blocks = {} if static is None else {
-        name: [(_static(train, static, window), _static(test, static, window))]
-        for name, window in (("static", 0), ("static context", _WINDOW))
-    }  # fmt: skip
-    blocks |= {f"layer {k}": [layers[k]] for k in range(n_layers)}
+    blocks = {f"layer {k}": [layers[k]] for k in range(n_layers)}
     if n_layers > 2:
         blocks["layers"] = layers[1:n_layers]
     if train.has_context:
@@ -95,17 +82,6 @@ def sense_table(
     task = _Task(train.labels, test.labels, *names)
     first = task.row("first sense", [layers[0]], "prior", 0.0)
     return [first, *(task.row(name, pairs, method) for name, pairs in blocks.items())]
-
-
-def _static(occurrences: Occurrences, static: StaticVectors, window: int) -> np.ndarray:
-    """Static vectors of the words, or means over `window` tokens on either side: (n, dim)."""
-    vectors = np.zeros((len(occurrences), static.dim), np.float32)
-    for k in range(len(occurrences)):
-        left, right = occurrences.sides(k, window)
-        around = [*left, *right] if window else [occurrences.word(k)]
-        if indices := [index for index in map(static.index, around) if index is not None]:
-            vectors[k] = static.vectors[indices].mean(axis=0)
-    return vectors
 
 
 class _Task:

@@ -41,7 +41,7 @@ from bilm.terminal import note, show, table
 if TYPE_CHECKING:
     from bilm.analysis.probing import Score
 
-_TAG_FLAGS = ("sizes", "seeds", "picture")
+_TAG_FLAGS = ("static", "sizes", "seeds", "picture")
 _SENSE_FLAGS = ("method",)
 
 
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flags.add(group, {"--column NAME": column}, default="UPOS")
     text_command.add_elmo(parser)
-    flags.add(parser, {"--static FILE": "static vectors to compare with, from `bilm static`"})
     tags = parser.add_argument_group("labels of tokens")
+    flags.add(tags, {"--static FILE": "static vectors to compare with, from `bilm static`"})
     sizes = {"--sizes N,N,...": "numbers of training sentences, or `all` (default: all)"}
     flags.add(tags, sizes, type=_sizes, default=(None,))
     seeds = {"--seeds N": "repetitions with other training sentences (default: 3)"}
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
             word_command.encode(elmo, text, display, context=is_uses) for text in (train, test)
         )
         if is_uses:
-            rows = senses = analysis.sense_table(ours, theirs, args.method, static=static)
+            rows = senses = analysis.sense_table(ours, theirs, args.method)
             tables, chart = [["accuracy, %", *table(_sense_cells(senses))]], None
         else:
             rows = probes = analysis.probe(

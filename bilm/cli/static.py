@@ -44,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--dim N": "word2vec, cbow: dimensions (default: 100)",
             "--epochs N": "word2vec, cbow: passes over the text (default: 5)",
             "--layer N>=0": "mean: the layer (default: the top layer)",
-            **flags.FORCE,
         },
     )
     asking = parser.add_argument_group("search vectors")
@@ -54,12 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--vectors FILE": "file of vectors to read",
             "--nearest WORD ...": "show the nearest words of each",
             "--n N": "words to show (default: 10)",
+            "--picture FILE": "draw the words of --nearest on a map by t-SNE: .png or .svg",
             "--analogies FILE": "count the analogies of a file that the vectors answer, by gensim; "
             "`google` is Google's file, which is part of gensim",
         },
     )
     analogy = {"--analogy A": "solve A : B = C : ?"}
     flags.add(asking, analogy, nargs=3, metavar=("A", "B", "C"))
+    flags.add(parser, flags.FORCE)
     text_command.add_elmo(parser)
     parser.set_defaults(method="word2vec", min_count=5, dim=100, epochs=5, n=10)
 
@@ -71,13 +72,13 @@ def run(args: argparse.Namespace) -> int:
             flags.usage_error(args, "--vectors reads vectors; --text and --out make new ones")
         if not is_search:
             flags.usage_error(args, "--vectors requires --nearest, --analogy or --analogies")
-        making = ("method", "min_count", "layer", "force", *_WORD2VEC, *_MODEL)
+        making = ("method", "min_count", "layer", *_WORD2VEC, *_MODEL)
         flags.require_effect(args, "--text and --out, which make vectors", *making)
         _search(args)
         return 0
     if not (args.text and args.out) or is_search:
         flags.usage_error(args, "name --text and --out, or --vectors and --nearest or --analogy")
-    flags.require_effect(args, "--vectors", "n")
+    flags.require_effect(args, "--vectors", "n", "picture")
     if args.method != "mean":
         flags.require_effect(args, "--method mean", "layer")
     if is_word2vec := args.method in ("word2vec", "cbow"):
@@ -122,8 +123,18 @@ def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.Stati
 
 
 def _search(args: argparse.Namespace) -> None:
+    from bilm.analysis.probe_charts import check_picture, save_picture, word_map
+
+    if args.picture is not None:
+        check_picture(args.picture)
+        if not args.nearest:
+            flags.require_effect(args, "--nearest", "picture")
+    flags.outputs(args, picture=args.picture)
     vectors = analysis.StaticVectors.load(args.vectors)
     results = [(word, vectors.nearest(word, args.n)) for word in args.nearest or ()]
+    if args.picture is not None:
+        groups = {word: [word, *(near for _, near in pairs)] for word, pairs in results}
+        save_picture(word_map(vectors, groups), args.picture)
     if args.analogy:
         a, b, c = args.analogy
         results.append((f"{a} : {b} = {c} : ?", vectors.analogy(a, b, c, args.n)))
