@@ -20,8 +20,8 @@ PROCESSES = 2
 MINUTES = 30  # for one process
 # They have a process of their own, and those that take longest start first.
 ALONE = (
-    "devices docs engines faulty_files run_resume tasks training_kinds faulty_training usage_examples "
-    "run_training export evaluation_memory"
+    "devices docs engines faulty_files run_resume tasks training_kinds faulty_training "
+    "usage_examples run_training export evaluation_memory"
 ).split()
 FILES = 8  # of the others in one process
 PYTEST = [sys.executable, "-m", "pytest", "-m", "slow", "-n", "0"]
