@@ -245,6 +245,29 @@ def test_later_checkpoints_and_leftovers_go_with_the_next_one(tmp_path):
     assert names == ["checkpoint", "model.ckpt-15.data-00000-of-00001", "model.ckpt-15.index"]
 
 
+@pytest.mark.parametrize("text", [None, ""])
+def test_checkpoints_that_no_record_names_are_never_removed(tmp_path, text):
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step, keep=4)
+    (tmp_path / "checkpoint").unlink()
+    if text is not None:
+        (tmp_path / "checkpoint").write_text(text, "utf-8")
+    tidy_folder(tmp_path, 4, keep=2)
+    for step in (5, 6, 7):
+        save(tmp_path, step, keep=2)
+    assert [*list_checkpoints(tmp_path)] == [1, 2, 3, 4, 6, 7]
+
+
+def test_a_checkpoint_is_recorded_after_a_kill(tmp_path):
+    """The kill came after the checkpoint was in place, before the file `checkpoint`."""
+    save(tmp_path, 1)
+    (tmp_path / ".bilm-saving").mkdir()
+    (tmp_path / "checkpoint").rename(tmp_path / ".bilm-saving" / "checkpoint")
+    for step in (2, 3):
+        save(tmp_path, step)
+    assert [*list_checkpoints(tmp_path)] == [2, 3]
+
+
 def test_what_runs_that_were_killed_have_left_goes(tmp_path):
     (tmp_path / "options.json").write_text("{}", encoding="utf-8")
     for step in (10, 20, 30):

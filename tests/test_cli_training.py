@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -110,6 +111,28 @@ def test_train_refuses_a_folder_with_a_model(trained, capsys):
     assert f"`bilm restart --save_dir {save_dir}`" in error
     assert "another --save_dir" in error
     assert sorted(os.listdir(save_dir)) == before
+
+
+def test_an_options_file_with_another_length_is_refused(trained, tmp_path, capsys):
+    text, save_dir = trained
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(OPTIONS | {"n_epochs": 4}), encoding="utf-8")
+    arguments = train_arguments(text, save_dir, "--batch_size=12")
+    arguments[arguments.index(text.options)] = str(path)
+    assert "n_epochs is 1 there, 4 here" in input_error(arguments, capsys)
+
+
+def test_restart_keeps_keys_that_are_not_options(trained, tmp_path):
+    text, save_dir = trained
+    shutil.copytree(save_dir, tmp_path / "run")
+    path = tmp_path / "run" / "options.json"
+    options = json.loads(path.read_text(encoding="utf-8"))
+    options |= {"mine": [1], "lstm": options["lstm"] | {"note": "x"}}
+    path.write_text(json.dumps(options), encoding="utf-8")
+    arguments = ["restart", "--save_dir", str(tmp_path / "run"), "--train_prefix", text.training]
+    assert main([*arguments, "--n_epochs", "2"]) == 0
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert written == options | {"n_epochs": 2}
 
 
 def test_train_refuses_another_vocabulary_beside_it(text, capsys):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
 
 from bilm.data import compute_ahead, prefetch
+from bilm.data.prefetch import windows
 from bilm.data.processes import map_in_order
 from bilm.progress import Stage
 
@@ -80,6 +82,11 @@ def test_nothing_runs_before_the_first_item():
     ahead = prefetch(range(3))
     assert not threads()
     ahead.close()
+
+
+def test_empty_items_fill_a_window():
+    window, has_more = next(windows(itertools.repeat([]), len, 100))
+    assert (len(window), has_more) == (100, True)
 
 
 # Results of a function of items

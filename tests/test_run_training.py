@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bilm.cli import main
 from bilm.core.errors import InputError, TrainingError
+from bilm.core.options import Options
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import open_model
@@ -188,6 +189,21 @@ def test_rows_of_known_words_are_carried_over(kind, tmp_path):
     assert load_pretrained(whole, None, model, vocabulary) == (7, 8)  # the words are in the file
     for name, value in values_of(model).items():
         np.testing.assert_array_equal(value, after[name])
+    if kind == "characters":
+        return
+    other = Options.from_dict(
+        new_options | {"share_embedding_softmax": kind != "words_tied"}, training=True
+    )
+    with open_model((weights.with_suffix(".options.json"), whole)) as source:
+        message = f"share_embedding_softmax is {kind == 'words_tied'} there"
+        with pytest.raises(InputError, match=message):
+            require_same_network(other, source)
+    arguments = ["train", "--save_dir", str(tmp_path / "tuned"), "--vocab_file", vocab_file,
+                 "--train_prefix", text.training, "--init_from", str(whole),
+                 "--n_train_tokens", "1", "--batch_size", "2"]  # fmt: skip
+    assert main(arguments) == 0
+    tuned = json.loads((tmp_path / "tuned" / "options.json").read_text(encoding="utf-8"))
+    assert tuned["share_embedding_softmax"] == (kind == "words_tied")
 
 
 @pytest.mark.slow

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import bilm
 from bilm.core.errors import InputError, TrainingError
+from bilm.training.trainer import Trainer
 from tests.compare import assert_same_checkpoint, checkpoint_tensors
 from tests.small_runs import (
     N_TOKENS,
@@ -210,6 +212,61 @@ def test_an_interrupt_saves_what_is_done(corpus, tmp_path):
         options, corpus.data(options), 1, tmp_path / "b", None, progress=lambda e: e.step == 2
     )
     assert_same_checkpoint(prefix, stopped.checkpoint)
+
+
+def test_any_exception_saves_what_is_done(corpus, tmp_path, caplog):
+    options = small_options(n_epochs=9)
+
+    def progress(state):
+        if state.step == 2:
+            raise ZeroDivisionError("the caller's own")
+
+    with pytest.raises(ZeroDivisionError, match=r"^the caller's own$"):
+        train(options, corpus.data(options), tmp_path, progress=progress)
+    _, prefix = bilm.load_options_latest_checkpoint(tmp_path / "model")
+    assert prefix.endswith("model.ckpt-2")
+    assert f"Training stopped after step 2; the last checkpoint is {prefix}." in caplog.text
+
+
+def test_an_error_within_a_step_saves_nothing(corpus, tmp_path, monkeypatch):
+    """The step may have changed some of the variables."""
+    options, run_step = small_options(n_epochs=9), Trainer.run_step
+
+    def fail(trainer, *arguments):
+        run_step(trainer, *arguments)
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        train(
+            options,
+            corpus.data(options),
+            tmp_path,
+            progress=lambda state: monkeypatch.setattr(Trainer, "run_step", fail),
+        )
+    assert not list((tmp_path / "model").glob("model.ckpt-*"))
+
+
+def test_a_failing_fsync_names_its_file(corpus, tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(28, "No space left on device")
+
+    options = small_options()
+    with pytest.raises(OSError, match=r"/model/\S+: No space left on device\. Training sto"):
+        train(
+            options,
+            corpus.data(options),
+            tmp_path,
+            progress=lambda state: monkeypatch.setattr("os.fsync", fail),
+        )
+
+
+def test_held_out_data_whose_vocab_is_of_another_kind(corpus, tmp_path):
+    options = small_options()
+    heldout = SimpleNamespace(
+        vocab={"the": 3}, iter_batches=lambda *shape: [random_batch(shape=shape)]
+    )
+    state = train(options, corpus.data(options), tmp_path, heldout=heldout)
+    assert state.heldout[-1][1].unknown is None and state.best > 1
 
 
 @pytest.mark.parametrize("keep", [1, 3])

@@ -95,7 +95,7 @@ def _chosen_options(args: argparse.Namespace) -> Options:
         return options
     from bilm.files.model_files import open_model
     from bilm.files.weights import open_weights
-    from bilm.training.fine_tuning import require_same_network
+    from bilm.training.fine_tuning import require_same_network, shares_embedding
 
     with open_model(args.init_from) as source:
         if args.options_file is not None or args.preset is not None:
@@ -104,17 +104,26 @@ def _chosen_options(args: argparse.Namespace) -> Options:
         options = source.read_options()
         if source.is_checkpoint:
             flags.require_effect(args, "a model without training options", "recipe")
-            # The new run has its own vocabulary, corpus and length.
+            # The new run has its own vocabulary, corpus and length. With a vocabulary as small as
+            # the sample, the softmax was not sampled, whatever the preset.
+            n_words, n_samples = options.n_tokens_vocab or 0, options.n_negative_samples_batch
             return dataclasses.replace(
-                options, n_tokens_vocab=None, n_train_tokens=None, n_steps=None
+                options,
+                n_tokens_vocab=None,
+                n_train_tokens=None,
+                n_steps=None,
+                sample_softmax=options.sample_softmax or n_words <= n_samples,
             )
-        # Weights are used with the states that they were trained with.
         with open_weights(source.weights) as weights:
-            training = weights.training() or {}
-        options = preset_like(options, args.recipe)
-        # In more passes over a small text, a trained model would memorise it.
-        reset_rate = training.get("reset_rate") or 0.0
-        return dataclasses.replace(options, reset_rate=reset_rate, n_epochs=1)
+            training, is_shared = weights.training() or {}, shares_embedding(weights, options)
+        return dataclasses.replace(
+            preset_like(options, args.recipe),
+            share_embedding_softmax=is_shared,
+            # Weights are used with the states that they were trained with.
+            reset_rate=training.get("reset_rate") or 0.0,
+            # In more passes over a small text, a trained model would memorise it.
+            n_epochs=1,
+        )
 
 
 def _find_same_run(
@@ -129,6 +138,8 @@ def _find_same_run(
         if options.n_steps is None and options.n_epochs is None:
             names += ["n_steps", "n_epochs"]
         values = {name: getattr(saved, name) for name in names if getattr(options, name) is None}
+        if args.options_file is None:
+            values["sample_softmax"] = saved.sample_softmax
         if args.precision is None:
             settings["precision"] = state.precision
         options = dataclasses.replace(options, **values)

@@ -17,7 +17,8 @@ Result = TypeVar("Result")
 def windows(
     items: Iterable[T], size_of: Callable[[T], int], most: int, most_items: int | None = None
 ) -> Generator[tuple[list[T], bool], None, None]:
-    """Lists of items whose sizes sum to at most `most`, and whether more items follow.
+    """Lists of items whose sizes, at least 1 each, sum to at most `most`, and whether more items
+    follow.
 
     A larger item is a list of its own. If `items` raises, the items before are yielded first.
     """
@@ -25,11 +26,12 @@ def windows(
     size = 0
     try:
         for item in items:
-            if window and (size + size_of(item) > most or len(window) == most_items):
+            item_size = max(1, size_of(item))
+            if window and (size + item_size > most or len(window) == most_items):
                 yield window, True
                 window, size = [], 0
             window.append(item)
-            size += size_of(item)
+            size += item_size
     except Exception:
         if window:
             yield window, False

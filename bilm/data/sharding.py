@@ -12,9 +12,13 @@ import itertools
 import os
 import random
 import tempfile
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from sys import getsizeof
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from bilm.core.errors import InputError, Rule, integer, one_of, real, require, require_at_least
 from bilm.data.prefetch import windows
@@ -35,16 +39,17 @@ from bilm.progress import ShowStage, Stage, quiet
 SHARD_BYTES = 50_000_000
 """Default size of a shard, uncompressed."""
 
-# Bytes of text to shuffle in memory at once; characters to buffer for the buckets.
+# Bytes of text to shuffle in memory at once; bytes of memory to buffer for the buckets.
 _BUCKET_BYTES = 64_000_000
-_WAITING_CHARACTERS = 16_000_000
+_WAITING_BYTES = 48_000_000
+_POINTERS = 16  # bytes of the two pointers to a buffered line
 
 _HELDOUT = Rule(
     "a number of sentences >= 0 or a proportion between 0 and 1",
     lambda value: integer(0).holds(value) or (real(0).holds(value) and value < 1),
 )
 
-Item = TypeVar("Item")
+Items = TypeVar("Items", bound=MutableSequence[Any])
 
 
 class ShardedPart(NamedTuple):
@@ -220,7 +225,7 @@ def _scatter(lines: Iterable[str], parts: Sequence[_PartWriter], seed: int) -> N
     )
     changed = InputError("The text must not change while it is read.")
     sentences = (line for line in lines if not line.isspace())
-    for window, _ in windows(sentences, len, _WAITING_CHARACTERS):
+    for window, _ in windows(sentences, lambda line: getsizeof(line) + _POINTERS, _WAITING_BYTES):
         by_bucket: dict[str, list[str]] = defaultdict(list)
         for sentence in window:
             if not n_remaining:
@@ -280,16 +285,23 @@ class _PartWriter(NamedTuple):
             with compressed(path) as file:
                 for number, bucket in enumerate(buckets):
                     with open(bucket, "rb") as sentences:
-                        lines = sentences.readlines()
+                        text = sentences.read()
                     os.remove(bucket)
-                    lines = lines if self.seed is None else shuffled(lines, draw)
-                    if number == 0:
-                        file.write(plain_start(lines[0].decode()).encode())
-                    file.writelines(lines)
-                    yield sum(map(len, lines))
+                    # Offsets take less memory than lines.
+                    is_end = np.frombuffer(text, np.uint8) == ord("\n")
+                    ends = array("Q", [0])
+                    ends.frombytes((np.flatnonzero(is_end) + 1).tobytes())
+                    order = array("I", range(len(ends) - 1))
+                    if self.seed is not None:
+                        shuffled(order, draw)
+                    lines = (text[ends[k] : ends[k + 1]] for k in order)
+                    first = next(lines)
+                    start = plain_start(first.decode()).encode() if number == 0 else b""
+                    file.writelines(itertools.chain((start, first), lines))
+                    yield len(text)
 
 
-def shuffled(items: list[Item], draw: Callable[[], float]) -> list[Item]:
+def shuffled(items: Items, draw: Callable[[], float]) -> Items:
     """`items`, shuffled in place; `draw` returns numbers in [0, 1)."""
     for end in range(len(items), 1, -1):
         chosen = int(draw() * end)

@@ -234,8 +234,9 @@ def save_checkpoint(
     The files are renamed into place once they are on the disk, the index last. After an OSError, no
     new file remains. `tensors` may be arrays, tensors, variables or text.
     """
-    prefix = checkpoint_prefix(save_dir, step)
-    temporary = checkpoint_prefix(_begin_saving(save_dir), step)
+    prefix, folder = checkpoint_prefix(save_dir, step), Path(save_dir)
+    saving = _begin_saving(folder)
+    temporary = checkpoint_prefix(saving, step)
     values_by_name = {PERPLEXITY: np.float32(0.0), **tensors, STEP: np.float32(step)}
     names = sorted(values_by_name)
     try:
@@ -247,56 +248,58 @@ def save_checkpoint(
             )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
-        # The record lists a new checkpoint before its files are in place, so that a kill leaves no
-        # unlisted checkpoint. The first checkpoint is listed afterwards: a record without any
-        # checkpoint would mean that it was lost.
-        names = _read_record(Path(save_dir))
-        names = names or list(map(os.path.basename, list_checkpoints(save_dir).values()))
-        if names:
-            _write_record(Path(save_dir), [*names, os.path.basename(prefix)])
-        _put_in_place(temporary, prefix)
+        _put_in_place(saving, folder, os.path.basename(prefix))
     except tf.errors.OpError as error:
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
     finally:
-        _end_saving(save_dir)
+        _end_saving(folder)
     tidy_folder(save_dir, step, keep)
     return prefix
 
 
 def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
-    """Keep the newest `keep` checkpoints up to `step`, and name them in the file `checkpoint`.
+    """Keep the newest `keep` checkpoints up to `step` of those that the file `checkpoint` names.
 
-    Other checkpoints listed in that file are removed, even later ones: a run resumes from an
-    earlier checkpoint only if the later ones are damaged. Files of killed runs are removed as well.
+    The others that it names are removed, even later ones: a run resumes from an earlier checkpoint
+    only if the later ones are damaged. Files of killed runs are removed as well.
     """
-    prefixes = [prefix for n, prefix in list_checkpoints(save_dir).items() if n <= step][-keep:]
-    _keep_only(Path(save_dir), list(map(os.path.basename, prefixes)))
-    for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
-        _end_saving(folder)
+    folder = Path(save_dir)
+    for each in (folder, folder / BEST_FOLDER):
+        _end_saving(each)
+    recorded = _read_record(folder)
+    prefixes = {n: os.path.basename(prefix) for n, prefix in list_checkpoints(folder).items()}
+    names = [name for n, name in prefixes.items() if n <= step and name in recorded][-keep:]
+    if names:
+        _keep_only(folder, names)
 
 
-def _begin_saving(folder: PathLike) -> Path:
+def _begin_saving(folder: Path) -> Path:
     """An empty subfolder for the files of a checkpoint."""
     _end_saving(folder)
-    saving = Path(folder, _SAVING)
+    saving = folder / _SAVING
     saving.mkdir()
     return saving
 
 
-def _put_in_place(temporary: str, prefix: str) -> None:
-    """Rename the files of a checkpoint, the index last."""
+def _put_in_place(saving: Path, folder: Path, name: str) -> None:
+    """Rename the files of a checkpoint, the index last; then record its name."""
+    _write_record(saving, [*(each for each in _read_record(folder) if each != name), name])
     # An old index must never be next to new data.
-    Path(f"{prefix}.index").unlink(missing_ok=True)
-    for suffix in SUFFIXES:
-        os.replace(temporary + suffix, prefix + suffix)
+    (folder / f"{name}.index").unlink(missing_ok=True)
+    for file in (*(f"{name}{suffix}" for suffix in SUFFIXES), STATE_FILE):
+        os.replace(saving / file, folder / file)
 
 
-def _end_saving(folder: PathLike) -> None:
-    """Remove the subfolder, and data that a killed run put in place without the index."""
-    saving = Path(folder, _SAVING)
-    for index in saving.glob("model.ckpt-*.index"):
-        if not Path(folder, index.name).exists():
-            Path(folder, index.stem + SUFFIXES[0]).unlink(missing_ok=True)
+def _end_saving(folder: Path) -> None:
+    """Finish what a killed run was doing: remove data in place without the index, or record a
+    checkpoint in place; and remove the subfolder."""
+    saving = folder / _SAVING
+    indices = list(saving.glob("model.ckpt-*.index"))
+    for index in indices:
+        if not (folder / index.name).exists():
+            (folder / f"{index.stem}{SUFFIXES[0]}").unlink(missing_ok=True)
+    if not indices and (saving / STATE_FILE).exists():
+        os.replace(saving / STATE_FILE, folder / STATE_FILE)
     shutil.rmtree(saving, ignore_errors=True)
 
 
@@ -340,7 +343,7 @@ def keep_best(save_dir: PathLike, prefix: str) -> str:
     try:
         for suffix in SUFFIXES:
             _link(prefix + suffix, saving / f"{name}{suffix}")
-        _put_in_place(str(saving / name), str(folder / name))
+        _put_in_place(saving, folder, name)
         _link(os.path.join(save_dir, OPTIONS_FILE), saving / OPTIONS_FILE)
         os.replace(saving / OPTIONS_FILE, folder / OPTIONS_FILE)
     finally:

@@ -92,5 +92,10 @@ def _complete_lines(path: str) -> Iterator[dict[str, Any]]:
                 facts = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(facts, dict) and {"step", "tokens"} <= facts.keys():
+            if isinstance(facts, dict) and _is_valid(facts):
                 yield facts
+
+
+def _is_valid(facts: dict[str, Any]) -> bool:
+    has_position = all(isinstance(facts.get(name), int) for name in ("step", "tokens"))
+    return has_position and all(x is None or isinstance(x, int | float) for x in facts.values())

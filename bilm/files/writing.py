@@ -346,7 +346,7 @@ def named_in_errors(path: PathLike) -> Iterator[None]:
 
 def flush_to_disk(path: PathLike) -> None:
     """Flush a file to the disk (fsync)."""
-    with open(path, "rb") as file:
+    with named_in_errors(path), open(path, "rb") as file:
         os.fsync(file.fileno())
 
 

@@ -23,19 +23,28 @@ from bilm.data.vocabulary import vocabulary_of
 from bilm.files.checkpoints import names_beside, open_checkpoint, read_checkpoint
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
-from bilm.files.weights import SOFTMAX_B, open_weights
+from bilm.files.weights import SOFTMAX_B, SOFTMAX_W, WeightsFile, open_weights
 from bilm.training.state import read_state
 
 
 def require_same_network(options: Options, source: ModelFiles) -> None:
     """Require that options describe the network of a model."""
     ours, theirs = _network_of(options), _network_of(source.read_options())
-    if not source.is_checkpoint:
-        theirs["share_embedding_softmax"] = ours["share_embedding_softmax"]
+    if not source.is_checkpoint:  # inference options lack it
+        with open_weights(source.weights) as weights:
+            has_softmax, is_shared = SOFTMAX_B in weights.shapes, shares_embedding(weights, options)
+        name = "share_embedding_softmax"
+        theirs[name] = is_shared if has_softmax else ours[name]
     if differing := differences(theirs, ours):
         raise InputError(
             f"The options must describe the network of {source.source}: {'; '.join(differing)}."
         )
+
+
+def shares_embedding(weights: WeightsFile, options: Options) -> bool:
+    """Whether the softmax in a weights file is tied to its word embeddings."""
+    has_only_bias = SOFTMAX_B in weights.shapes and SOFTMAX_W not in weights.shapes
+    return has_only_bias and options.char_cnn is None
 
 
 def _network_of(options: Options) -> dict[str, Any]:
