@@ -8,11 +8,9 @@ from typing import Any
 from bilm.core.errors import InputError
 
 # What to install for a module; for others the package of that name.
-_PACKAGES = {
-    **dict.fromkeys(
-        ("gensim", "scipy", "sklearn", "threadpoolctl"), "scikit-learn gensim matplotlib"
-    ),
-}
+_PACKAGES = dict.fromkeys(
+    ("gensim", "scipy", "sklearn", "threadpoolctl"), "scikit-learn gensim matplotlib"
+)
 
 
 class MissingPackageError(InputError):
