@@ -242,7 +242,7 @@ def test_a_vocabulary_of_another_place_is_used(trained, tmp_path, capsys):
     shutil.copytree(folder, run)
     (run / "vocab.txt").rename(tmp_path / "words.txt")
     arguments = ["report", text.training, "--model", str(run), "--sentences", "10"]
-    assert "no vocab.txt" in input_error(arguments, capsys)
+    assert "the vocabulary of the softmax is missing" in input_error(arguments, capsys)
     assert main([*arguments, "--vocab_file", str(tmp_path / "words.txt")]) == 0
     assert "this text's word frequencies" in capsys.readouterr().out
     words = (tmp_path / "words.txt").read_text(encoding="utf-8").splitlines()

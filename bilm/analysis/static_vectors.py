@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,14 +37,6 @@ _LONGEST = 10_000  # words of a sentence; gensim ignores the others
 _HEAD = re.compile(r"[0-9]{1,9} [0-9]{1,9}")
 _SURROGATE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8
 GOOGLE = "google"
-
-
-class AnalogyScore(NamedTuple):
-    """How many analogies of a section, or of a file, have the right answer."""
-
-    section: str
-    n_right: int
-    n_asked: int  # those of whose words all have a vector
 
 
 class StaticVectors:
@@ -108,8 +100,9 @@ class StaticVectors:
         pairs = self.keyed_vectors.most_similar(*keys, topn=n)
         return [(float(cosine), word) for word, cosine in pairs]
 
-    def answered_analogies(self, path: PathLike) -> list[AnalogyScore]:
-        """The analogies of a file that gensim answers, in each section and in total (the last).
+    def answered_analogies(self, path: PathLike) -> list[tuple[str, int, int]]:
+        """How many analogies of a file gensim answers, by section, and in total at the end: the
+        section, the right answers, and the analogies whose words all have a vector.
 
         The answer is the nearest of the first 300,000 words, in any case. The file has a line
         `: name` before each section, then four words per line; "google" is Google's file, which is
@@ -125,12 +118,13 @@ class StaticVectors:
             _, sections = self.keyed_vectors.evaluate_word_analogies(require_file(path, "file"))
         except (ValueError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: must have sections of analogies: {error}.") from error
-        counts = [(name, len(right), len(right) + len(wrong)) for name, right, wrong in (
-            (section["section"], section["correct"], section["incorrect"]) for section in sections
-        )]  # fmt: skip
+        counts = []
+        for section in sections:
+            n_right, n_wrong = len(section["correct"]), len(section["incorrect"])
+            counts.append((section["section"], n_right, n_right + n_wrong))
         if not counts or not counts[-1][2]:
             raise InputError(f"{path}: must have an analogy whose four words have vectors.")
-        return [AnalogyScore(*count) for count in counts]
+        return counts
 
     @cached_property
     def keyed_vectors(self) -> Any:

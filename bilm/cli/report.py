@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import json
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,41 +95,36 @@ def _measure(
 ) -> analysis.Report:
     from bilm.analysis.description import describe
     from bilm.files.model_files import open_model
-    from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
     from bilm.files.run_log import read_log
     from bilm.files.weights import WORD_COUNTS, open_weights
-    from bilm.training import dump_weights
+    from bilm.training.state import read_word_counts
     from bilm.training.verdict import comparable
 
+    points: list[tuple[int, float]] = []
     with open_model(source) as files:
         facts = describe(files)
-    measurements: list[float] = []
-    with tempfile.TemporaryDirectory(prefix="bilm-") as folder, ProgressDisplay() as display:
-        if facts["kind"] == "training":
-            save_dir, source = str(source), folder
-            weights, options = (os.path.join(folder, n) for n in (WEIGHTS_FILE, OPTIONS_FILE))
-            dump_weights(save_dir, weights, with_softmax=True, vocab_file=args.vocab_file,
-                         options_file=options)  # fmt: skip
+        if files.is_checkpoint:
+            training_counts = read_word_counts(files.weights)
             with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
-                points = [
-                    (line["tokens"], line["heldout_perplexity"])
-                    for line in read_log(save_dir)
-                    if line.get("heldout_perplexity") is not None
-                ]
-                measurements = comparable(points)
-        with open_model(source) as files, open_weights(files.weights) as weights_file:
-            training_counts = weights_file.text(WORD_COUNTS)
-        model = text_command.load_model(args, source, softmax=None)
-        text_command.warn_of_unseen(model, sentences, ", ".join(args.text))
+                lines = read_log(os.path.dirname(files.weights))
+                points = [(line["tokens"], line["heldout_perplexity"]) for line in lines
+                          if line.get("heldout_perplexity") is not None]  # fmt: skip
+        else:
+            with open_weights(files.weights) as weights:
+                training_counts = weights.text(WORD_COUNTS)
+    model = text_command.load_model(args, source, softmax=files.is_checkpoint or None)
+    text = ", ".join(args.text)
+    text_command.warn_of_unseen(model, sentences, text)
+    with ProgressDisplay() as display:
         return analysis.make_report(
             model.elmo,
             sentences,
-            ", ".join(args.text),
+            text,
             human_text(facts),
             predictor=model.predictor if model.has_softmax else None,
             counts=counts,
             training_counts=training_counts,
             trained=facts.get("training") or facts.get("trained"),
-            measurements=measurements,
+            measurements=comparable(points),
             progress=display.show,
         )
