@@ -104,7 +104,7 @@ def _measure(
     with open_model(source) as files:
         facts = describe(files)
         if files.is_checkpoint:
-            training_counts = read_word_counts(files.weights)
+            training_counts = read_word_counts(os.fspath(files.weights))
             with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
                 lines = read_log(os.path.dirname(files.weights))
                 points = [(line["tokens"], line["heldout_perplexity"]) for line in lines
