@@ -156,3 +156,12 @@ def test_other_content_than_hdf5(tmp_path, content, what):
     (tmp_path / "a.hdf5").write_bytes(content)
     with pytest.raises(InputError, match=rf"a\.hdf5: .*{what}"), open_weights(tmp_path / "a.hdf5"):
         pytest.fail("the block is not entered")
+
+
+def test_a_product_that_overflows(tmp_path):
+    rows, scales = np.array([[1, 2], [127, 0]], np.int8), np.array([1, 3e38], np.float32)
+    with h5py.File(tmp_path / "w.hdf5", "w") as file:
+        file["softmax/W"], file["softmax/W_scales"] = rows, scales
+    message = r"softmax/W must be finite in float32, got inf at \(1, 0\)"
+    with open_weights(tmp_path / "w.hdf5") as weights, pytest.raises(InputError, match=message):
+        weights.numbers("softmax/W")

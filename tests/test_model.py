@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -128,6 +129,13 @@ def test_products_in_bfloat16_are_near(words, of_words):
 @pytest.fixture
 def stateful(words):
     return BidirectionalLanguageModel(*words.files, False, max_batch_size=3, stateful=True)
+
+
+def test_two_inputs_would_share_the_states(stateful):
+    paragraph, question = (keras.Input((None,), dtype="int32") for _ in range(2))
+    stateful(paragraph)
+    with pytest.raises(InputError, match=r"a second keras\.Input would continue from the states"):
+        stateful(question)
 
 
 def test_a_batch_over_max_batch_size(stateful, words):

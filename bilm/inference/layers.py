@@ -75,6 +75,10 @@ class LayerChoice:
             self.mix = layers if layers.normalises else None
         if self.keeps_layers or self.mix is not None:
             return
+        if isinstance(layers, list | tuple) and layers and all(map(integer(-9).holds, layers)):
+            raise InputError(
+                f"layers must be 'all' for all layers, or weights as floats, got {shown(layers)}."
+            )
         factors = np.empty(0, np.float32)
         with contextlib.suppress(TypeError, ValueError, OverflowError), np.errstate(over="ignore"):
             factors = np.asarray(weights, np.float32)

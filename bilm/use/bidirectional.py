@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from bilm.core.keras_backend import keras, require_eager
 from bilm.core.lstm import States
 from bilm.core.network import BiLM, build_network
 from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
+from bilm.core.tracing import traced_once
 from bilm.data.encoding import BOS_CHAR, network_ids
 from bilm.files.model_files import ModelSource, read_options
 from bilm.files.named_models import local_source
@@ -30,6 +32,10 @@ _NO_WEIGHTS = (
     "the weights were never loaded: clone_model and from_config copy the configuration only, so "
     "call set_weights(model.get_weights())"
 )
+_TWO_INPUTS = (
+    "ids: a second keras.Input would continue from the states of the first one: make another "
+    "stateful layer for it, from the same `Model` if the weights shall be shared."
+)
 _FILES = ("weight_file", "embedding_weight_file", "vocab_file")
 
 
@@ -44,9 +50,22 @@ class LayerOfFiles(keras.layers.Layer):
         require(one_of((None,)), **{name: config.get(name) for name in _FILES})
         return cls(**config)
 
+    _run: Any = None
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         require_eager()  # a placeholder of TensorFlow 1 may reach a layer that was built before
         return super().__call__(*args, **kwargs)
+
+    def run_traced(
+        self, function: Callable[..., Any], signature: Sequence[tf.TensorSpec], *tensors: tf.Tensor
+    ) -> Any:
+        """The result of a function, in eager mode of its trace: step by step, an LSTM is slow. The
+        layer must always pass the same function and signature."""
+        if not tf.executing_eagerly():
+            return function(*tensors)
+        if self._run is None:
+            self._run = traced_once(functools.partial(function, n_buckets=1), signature)
+        return self._run(*tensors)
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -150,6 +169,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         self.precision = self.stacks[0].precision
         self._is_loaded = model is not None or weight_file is not None
         self._kept_states: Any = None
+        self._input: int | None = None  # of a `stateful` model
         if stateful:
             self._kept_states = tf.nest.map_structure(self._add_state, self.network.zero_states(1))
             self.reset_states()
@@ -193,6 +213,10 @@ class BidirectionalLanguageModel(LayerOfFiles):
 
     def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
         ids = self.checked(ids)
+        if self.stateful and isinstance(ids, keras.KerasTensor):
+            if self._input not in (None, id(ids)):
+                raise InputError(_TWO_INPUTS)
+            self._input = id(ids)
         if self.stateful and ids.shape[0] is not None and ids.shape[0] > self.max_batch_size:
             raise InputError(
                 f"ids must have at most max_batch_size = {self.max_batch_size} sentences, got "
@@ -205,12 +229,21 @@ class BidirectionalLanguageModel(LayerOfFiles):
         mask = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
         is_at_end = tf.reduce_all(mask[:, :-1] | ~mask[:, 1:])
         ids = require_true(ids, is_at_end, _EARLY_PADDING)
+        if self.use_character_inputs:
+            has_bos = tf.reduce_all((ids[:, 0, 1] == network_ids(BOS_CHAR)) | ~mask[:, 0])
+            ids = require_true(ids, has_bos, _NO_BOS)
+        axes = (None, None, *ids.shape[2:])
+        results = self.run_traced(
+            self._of_ids, [tf.TensorSpec(axes, tf.int32)], self.require_loaded(ids)
+        )
+        return self.with_gradients(results)
+
+    def _of_ids(self, ids: tf.Tensor, **settings: Any) -> dict[str, tf.Tensor]:
+        mask = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
         if not self.use_character_inputs:
             return self.read(self.encoder(ids), mask)
-        has_bos = tf.reduce_all((ids[:, 0, 1] == network_ids(BOS_CHAR)) | ~mask[:, 0])
-        ids = require_true(ids, has_bos, _NO_BOS)
         # (batch, time + 2, characters) -> (words, characters) -> (words, projection_dim)
-        words = self.encoder(tf.reshape(ids, (-1, ids.shape[-1])))
+        words = self.encoder(tf.reshape(ids, (-1, ids.shape[-1])), **settings)
         dim = self.options.lstm.projection_dim
         tokens = tf.reshape(words, tf.concat([tf.shape(ids)[:2], [dim]], 0))
         tokens = tf.ensure_shape(tokens, (*ids.shape[:2], dim))
@@ -219,11 +252,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
     def read(self, tokens: tf.Tensor, token_mask: tf.Tensor) -> dict[str, tf.Tensor]:
         """The dict of a call, from the token encoder's vectors: float32 (batch, time + 2,
         projection_dim), and a mask bool (batch, time + 2), True from BOS to EOS."""
-        if not self._is_loaded:
-            # In a trained layer, the kernel's first row and the bias are not all zeros.
-            kernel, bias, _ = self.stacks[0].layer_weights[0].tensors()
-            has_values = tf.reduce_any(kernel[0] != 0) | tf.reduce_any(bias != 0)
-            tokens = require_true(tokens, has_values, f"{self.name}: {_NO_WEIGHTS}")
         lengths = tf.reduce_sum(tf.cast(token_mask, tf.int32), axis=1)
         tokens *= tf.cast(token_mask, tf.float32)[..., tf.newaxis]
         states = self._states_before(tf.shape(tokens)[0])
@@ -239,13 +267,25 @@ class BidirectionalLanguageModel(LayerOfFiles):
             lm_embeddings = lm_embeddings[:, :, 1:-1]
             mask = tf.sequence_mask(n_tokens, tf.shape(tokens)[1] - 2)
         lm_embeddings *= tf.cast(mask, tf.float32)[:, tf.newaxis, :, tf.newaxis]
-        result = {
+        return {
             "lm_embeddings": lm_embeddings,
             "lengths": n_tokens,
             "token_embeddings": tokens,
             "mask": mask,
         }
-        return result if self.trainable else tf.nest.map_structure(tf.stop_gradient, result)
+
+    def with_gradients(self, results: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The results of `read`, without gradient unless the layer trains."""
+        return results if self.trainable else tf.nest.map_structure(tf.stop_gradient, results)
+
+    def require_loaded(self, ids: tf.Tensor) -> tf.Tensor:
+        """The ids of a call, after checking that the weights are not zeros."""
+        if self._is_loaded:
+            return ids
+        # In a trained layer, the kernel's first row and the bias are not all zeros.
+        kernel, bias, _ = self.stacks[0].layer_weights[0].tensors()
+        has_values = tf.reduce_any(kernel[0] != 0) | tf.reduce_any(bias != 0)
+        return require_true(ids, has_values, f"{self.name}: {_NO_WEIGHTS}")
 
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:

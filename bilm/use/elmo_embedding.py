@@ -12,7 +12,6 @@ from bilm.core.errors import OBJECT, WORDS, InputError, integer, one_of, optiona
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix, sum_layers
-from bilm.core.weight_names import Encoder
 from bilm.files.model_files import ModelSource, read_options
 from bilm.files.reading import PathLike
 from bilm.inference.layers import LayerChoice
@@ -242,8 +241,25 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
     def all_layers(self, sentences: FramedWords) -> dict[str, tf.Tensor]:
         """The result of `BidirectionalLanguageModel` for sentences of words (batch, time + 2)."""
-        tokens = self.word_vectors(sentences.words, encoder=self.language_model.encoder)
-        return self.language_model.read(tokens, sentences.mask)
+        ids, index = self.word_vectors.ids(sentences.words)
+        tensors = (self.language_model.require_loaded(ids), index, sentences.mask)
+        signature = [
+            tf.TensorSpec((None, *ids.shape[1:]), tf.int32),
+            tf.TensorSpec((None, None), tf.int32),
+            tf.TensorSpec((None, None), tf.bool),
+        ]
+        results = self.run_traced(self._of_words, signature, *tensors)
+        return self.language_model.with_gradients(results)
+
+    def _of_words(
+        self, ids: tf.Tensor, index: tf.Tensor, mask: tf.Tensor, **settings: Any
+    ) -> dict[str, tf.Tensor]:
+        encoder: Any = self.language_model.encoder
+        if self.word_vectors.cache is not None:
+            encoder = CachedWords(self.word_vectors.cache, encoder)
+        vectors = encoder(ids, **settings)  # (distinct words, projection_dim)
+        # (batch, time + 2) -> (batch, time + 2, projection_dim)
+        return self.language_model.read(tf.gather(vectors, index), mask)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """The shape; the time axis of sentences is unknown before the call."""
@@ -278,7 +294,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
 
 class WordVectors(keras.layers.Layer):
-    """The vectors of words in string tensors, in graphs as well."""
+    """The ids of words in string tensors, in graphs as well; and the token cache."""
 
     def __init__(
         self,
@@ -311,28 +327,27 @@ class WordVectors(keras.layers.Layer):
                 "or word ids from TokenBatcher instead of text."
             )
 
-    def call(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
-        """float32 (*words' shape, projection_dim); `encoder` is the language model's."""
+    def ids(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The encoder's ids of the distinct words, with a cache its row + 1 first; and the index of
+        each word, int32 of the shape of `words`."""
         distinct, index = tf.unique(tf.reshape(words, [-1]))
-        vectors = self._encode(distinct, encoder)  # (distinct words, projection_dim)
         # (words,) -> the shape of `words`
-        return tf.gather(vectors, tf.reshape(index, tf.shape(words)))
+        return self._ids(distinct), tf.reshape(index, tf.shape(words))
 
-    def _encode(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
+    def _ids(self, words: tf.Tensor) -> tf.Tensor:
         if self.kind == CHARACTERS:
-            return encoder(self.characters.ids_of(words))
+            return self.characters.ids_of(words)
         if self.kind == TABLE:
-            return encoder(self.words.ids_of(words))
+            return self.words.ids_of(words)
         rows = self.words.table.lookup(words)
         if self.kind == CACHE:
             message = (
                 "text: words without a vector, which are not in the vocabulary of the token cache "
                 "(the weights lack a character encoder, char_embed)"
             )
-            return encoder(require_all(rows, rows > 0, words, message))
+            return require_all(rows, rows > 0, words, message)
         # (words, 1 + max_characters_per_token)
-        ids = tf.concat([rows[:, tf.newaxis], self.characters.ids_of(words)], axis=1)
-        return CachedWords(self.cache, encoder)(ids)
+        return tf.concat([rows[:, tf.newaxis], self.characters.ids_of(words)], axis=1)
 
 
 def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:
