@@ -38,8 +38,7 @@ class Vocabulary:
             ignored. Every line has an id, but a blank line has no word, and a repeated token has
             the id of its last line (see `has_word`). `<S>` and `</S>` are required, on any line;
             `<UNK>` for training and for words outside the vocabulary.
-        validate_file: also raise an InputError for repeated tokens, blank lines, and tokens with
-            white space.
+        validate_file: require `<UNK>`, too.
         words: the lines, instead of a file; `filename` is then their origin, for messages.
 
     Attributes:
@@ -59,8 +58,6 @@ class Vocabulary:
         words: Iterable[str] | None = None,
     ) -> None:
         if words is None:
-            if validate_file:
-                _validate(filename)
             words = [word for word in map(str.strip, read_lines(filename)) if word != NOT_A_TOKEN]
         self.words = list(words)
         self.source = filename
@@ -68,12 +65,17 @@ class Vocabulary:
         self._word_to_id = {word: number for number, word in enumerate(self.words) if word}
         if not self.words:
             raise InputError(f"{filename}: the vocabulary is empty.")
-        missing = [word for word in (BOS, EOS) if word not in self._word_to_id]
+        special = (BOS, EOS, UNK) if validate_file else (BOS, EOS)
+        missing = [word for word in special if word not in self._word_to_id]
         if missing:
             raise InputError(
                 f"{filename}: the vocabulary lacks {', '.join(missing)}; "
-                f"each of {BOS} and {EOS} must be on a line of its own."
+                "each must be on a line of its own."
             )
+
+    @property
+    def _id_to_word(self) -> list[str]:
+        return self.words  # the original's name, for programs that use it
 
     @functools.cached_property
     def has_word(self) -> np.ndarray:
@@ -220,16 +222,17 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
     """The vocabulary of a model: a `UnicodeCharsVocabulary` if `max_word_length` is given, else
-    a `Vocabulary`; with their errors."""
+    a `Vocabulary`. It must have `<S>`, `</S>` and `<UNK>`; other errors as for these classes."""
     if max_word_length is None:
-        return Vocabulary(vocab_file)
-    return UnicodeCharsVocabulary(vocab_file, max_word_length)
+        return Vocabulary(vocab_file, validate_file=True)
+    return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file=True)
 
 
 def vocab_of_words(
-    words: Sequence[str], source: PathLike, max_word_length: int | None = None
+    words: Sequence[str] | None, source: PathLike, max_word_length: int | None = None
 ) -> Vocabulary:
-    """The vocabulary of words, by their ids; `source` is their origin. See `load_vocab`."""
+    """The vocabulary of words, by their ids, whose origin is `source`; None: of the file `source`.
+    It may lack `<UNK>`."""
     if max_word_length is None:
         return Vocabulary(source, words=words)
     return UnicodeCharsVocabulary(source, max_word_length, words=words)
@@ -252,10 +255,10 @@ def vocabulary_of(
     if stored is not None:
         stored_vocabulary = vocab_of_words(stored, f"the vocabulary in {source}", max_word_length)
     elif beside is not None:
-        stored_vocabulary = load_vocab(beside, max_word_length)
+        stored_vocabulary = vocab_of_words(None, beside, max_word_length)
     if named is None:
         return stored_vocabulary
-    user_vocabulary = load_vocab(named, max_word_length)
+    user_vocabulary = vocab_of_words(None, named, max_word_length)
     if stored_vocabulary is not None:
         require_same_words(user_vocabulary, stored_vocabulary)
     return user_vocabulary
@@ -284,18 +287,3 @@ def _with_boundaries(sentence: str | Sequence[str], reverse: bool, split: bool) 
     tokens = sentence.split() if isinstance(sentence, str) else sentence
     require(WORDS, sentence=tokens)
     return [EOS, *tokens, BOS] if reverse else [BOS, *tokens, EOS]
-
-
-def _validate(filename: PathLike) -> None:
-    """Raise an InputError for blank lines, white space within tokens, and repeated tokens."""
-    seen: dict[str, int] = {}
-    for number, line in enumerate(read_lines(filename), start=1):
-        word = line.strip()
-        where = f"{filename}, line {number}"
-        if not word:
-            raise InputError(f"{where} must hold a token, it is blank.")
-        if len(word.split()) > 1:
-            raise InputError(f"{where} must hold one token, got {shown(word)}.")
-        if word in seen:
-            raise InputError(f"{where}: {shown(word)} is already on line {seen[word]}.")
-        seen[word] = number
