@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import itertools
 import logging
+import pickle
+import re
 import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_layers
+from bilm import (
+    ELMo,
+    InputError,
+    ScalarMix,
+    Tokenizer,
+    dump_token_embeddings,
+    weight_layers,
+)
 from bilm.inference.corpus_encoder import CorpusEncoder
 from bilm.inference.packing import PackedRunner
 from tests import oracle
@@ -48,6 +57,48 @@ def small_chunks(folder, kind):
     elmo = ELMo.from_pretrained(folder)
     elmo.corpus.window_tokens, elmo.corpus.chunk_tokens = 20, 8
     return elmo, options, weights
+
+
+# Text
+
+
+def test_text_is_split_like_the_training_text(tmp_path):
+    words = ["She", "'s", "at", "the", "bank", "."]
+    made = write_small_model(tmp_path, "as_published", tokenizer=Tokenizer("en").name)
+    elmo = ELMo(*made.files)
+    assert elmo.tokens("She's at the bank.") == words
+    (expected,) = elmo.encode([words])
+    for text in ("She's at the bank.", tf.constant("She 's at the bank .")):
+        np.testing.assert_array_equal(elmo.encode(text), expected)
+    np.testing.assert_array_equal(elmo.encode(["She's at the bank."], "top")[0].shape, (6, 16))
+    np.testing.assert_array_equal(elmo.word_vector("She's at the [bank]."), expected[4])
+    letters = re.compile("[A-Za-z]").findall
+    choices = (("spaces", ["It's", "a."]), (letters, ["I", "t"]), ("xx", ["It's", "a"]))
+    for tokenizer, tokens in choices:
+        other = ELMo.from_pretrained(made.folder, tokenizer=tokenizer)
+        assert other.tokens("It's a.")[: len(tokens)] == tokens
+    assert pickle.loads(pickle.dumps(other)).tokens("It's a.") == ["It's", "a", "."]
+    with pytest.raises(InputError, match="language must be an ISO 639 code"):
+        ELMo(made.folder, tokenizer="english")
+
+
+def test_residues(tmp_path):
+    made = write_small_model(tmp_path, "as_published", tokenizer="xx residues 1")
+    assert [len(v) for v in ELMo(made.folder).encode(["MKVLA", ["MKVLA"]])] == [5, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"device": "cpu"}, TypeError, "TensorFlow chooses it"),
+        ({"show_progress_bar": True}, TypeError, "the argument is show_progress"),
+        ({"normalise": True}, TypeError, "encode.. has no argument 'normalise'"),
+        ({"layers": [0, 1, 2]}, InputError, "'all' for all layers, or weights as floats"),
+    ],
+)
+def test_arguments_of_other_libraries(model, arguments, error, message):
+    with pytest.raises(error, match=message):
+        model[0].encode(["a"], **arguments)
 
 
 # Layers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
+import os
 import pickle
 import shutil
 from concurrent.futures import ProcessPoolExecutor
@@ -15,7 +16,9 @@ from bilm import (
     BidirectionalLanguageModel,
     ELMo,
     ELMoEmbedding,
+    InputError,
     Predictor,
+    Pretrained,
     dump_token_embeddings,
 )
 from tests.scored_models import KINDS, Model
@@ -115,3 +118,41 @@ def test_views_of_one_model_share_its_variables(predictor):
     np.testing.assert_allclose(layer(["the small dog"])[0], expected, 2e-5, 2e-5)
     copied_elmo, copied_predictor = pickle.loads(pickle.dumps((elmo, predictor)))
     assert copied_elmo.model is copied_predictor.model
+
+
+def test_a_saved_folder_is_the_same_model(tmp_path, predictor):
+    predictor.model.save(tmp_path / "shared")
+    names = {path.name for path in (tmp_path / "shared").iterdir()}
+    assert names == {"model.hdf5", "options.json", "vocab.txt", "README.md"}
+    again = Pretrained(tmp_path / "shared").load()
+    assert again.fingerprint() == predictor.model.fingerprint()
+    found, expected = (m.predictor.score(["the small dog"])[0] for m in (again, predictor.model))
+    assert_alike([found.forward, found.backward], [expected.forward, expected.backward])
+    with pytest.raises(InputError, match="would be overwritten"):
+        again.elmo.save(tmp_path / "shared")
+
+
+@pytest.mark.parametrize("kind", ["characters", "words"])
+def test_a_saved_model_without_a_softmax(tmp_path, kind):
+    elmo = elmo_of(kind, tmp_path / "model")
+    elmo.save(tmp_path / "shared")
+    assert_alike(ELMo(tmp_path / "shared").encode(TEXT, "all"), elmo.encode(TEXT, "all"))
+
+
+def error_of_work(work):
+    try:
+        work()
+    except InputError as error:
+        return str(error)
+
+
+def test_work_after_a_fork_is_an_error(predictor):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        works = (lambda: predictor.score(["a"]), lambda: pickle.loads(pickle.dumps(predictor)))
+        os.write(write, "\n".join(map(str, map(error_of_work, works))).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as messages:
+        for message in messages.read().split("\n"):
+            assert "start processes with multiprocessing.get_context('spawn')" in message

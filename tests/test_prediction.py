@@ -207,6 +207,8 @@ def test_scores_from_several_threads(small):
     texts = [random_sentences(seed, [20, 3, 25]) for seed in range(4)]
     expected = [predictor.score(text) for text in texts]
     places = [predictor.substitutes(text, [1], n=2) for text in texts]
+    one_each = predictor.substitutes(["the dog", "a b c"], [[1], [0, 2]], n=1)
+    assert [[p.place for p in of_sentence] for of_sentence in one_each] == [[1], [0, 2]]
     other = Predictor.from_pretrained(made.folder)
     other.window_tokens = 8
     with ThreadPoolExecutor(4) as pool:

@@ -138,7 +138,9 @@ def test_text_as_tensors_and_bytes(in_python, in_graphs):
         for form in (np.array(text), tf.constant(text), [line.encode() for line in text]):
             for result, expected in zip(function(form), wanted, strict=True):
                 np.testing.assert_array_equal(result, expected)
-    for wrong, message in (([b"\xff"], "must be UTF-8"), (tf.constant("the cat"), "a list of")):
+    one = in_python["encode"](tf.constant("the cat"))
+    np.testing.assert_array_equal(one, in_python["encode"](text)[0])
+    for wrong, message in (([b"\xff"], "must be UTF-8"), (5, "a list of")):
         with pytest.raises(InputError, match=message):
             in_python["encode"](wrong)
 

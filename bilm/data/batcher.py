@@ -87,7 +87,7 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
             `</S>`; 0 past a sentence's end.
     """
     require(SENTENCES, sentences=sentences)
-    token_lists = [as_tokens(s, f"sentence {n}", split=False) for n, s in enumerate(sentences)]
+    token_lists = [as_tokens(s, f"sentence {n}", split=None) for n, s in enumerate(sentences)]
     distinct = DistinctWords()
     tokens = itertools.chain.from_iterable(token_lists)
     numbers = np.fromiter(map(distinct.__getitem__, tokens), np.int32)

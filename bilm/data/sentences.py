@@ -138,17 +138,22 @@ def read_keys(path: PathLike) -> list[str]:
 
 # Errors of a token, also used within a graph.
 EMPTY_TOKEN = 'must not be empty: "" is padding, only at the end of a sentence'
-WHITE_SPACE = "must not contain white space (for sentences of shape (batch, 1), pass text[:, 0])"
+WHITE_SPACE = (
+    "must not contain white space (for sentences of shape (batch, 1), pass text[:, 0]; of a data "
+    "frame, a column)"
+)
 
 
-def as_tokens(sentence: Any, where: str, *, split: bool = True) -> list[str]:
-    """The tokens of a sentence: a list of tokens or, with `split`, text. Bytes are UTF-8; trailing
-    "" is padding. `where` names the sentence in messages."""
+def as_tokens(
+    sentence: Any, where: str, split: Callable[[str], list[str]] | None = str.split
+) -> list[str]:
+    """The tokens of a sentence: a list of tokens, or text for `split`; None does not allow text.
+    Bytes are UTF-8; trailing "" is padding. `where` names the sentence in messages."""
     sentence = as_python(sentence)
-    if split and isinstance(sentence, str | bytes):
-        return _decode(sentence, where).split()
+    if split is not None and isinstance(sentence, str | bytes):
+        return split(_decode(sentence, where))
     if not is_ordered(sentence):
-        rule = "text or a list of tokens" if split else "a list of tokens"
+        rule = "a list of tokens" if split is None else "text or a list of tokens"
         raise InputError(f"{where} must be {rule}, got {shown(sentence)}.")
     tokens = list(sentence)
     if not all(map(TEXT.holds, tokens)):
@@ -191,21 +196,26 @@ def _reject_token(tokens: Sequence[str], where: str) -> None:
             raise InputError(f"{where}, token {position} {WHITE_SPACE}, got {shown(token)}.")
 
 
-def read_stream(sentences: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
+def read_stream(
+    sentences: Iterable[Any], with_ids: bool, split: Callable[[str], list[str]] = str.split
+) -> Iterator[tuple[Any, list[str]]]:
     """Pairs (id, tokens) of sentences: lists, tensors, arrays or streams of text or tokens. The ids
-    are numbers or, if `with_ids`, come from the input, which then has pairs (id, sentence)."""
+    are numbers or, if `with_ids`, come from the input, which then has pairs (id, sentence).
+    `split` turns text into tokens."""
     sentences = as_python(sentences)
     require(SENTENCES, sentences=sentences)
-    return _pairs(sentences, with_ids)
+    return _pairs(sentences, with_ids, split)
 
 
-def _pairs(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
+def _pairs(
+    items: Iterable[Any], with_ids: bool, split: Callable[[str], list[str]]
+) -> Iterator[tuple[Any, list[str]]]:
     for number, item in enumerate(items):
         where = f"sentence {number}"
         if not with_ids:
-            yield number, as_tokens(item, where)
+            yield number, as_tokens(item, where, split)
         elif isinstance(item, tuple | list) and len(item) == 2:
-            yield item[0], as_tokens(item[1], where)
+            yield item[0], as_tokens(item[1], where, split)
         else:
             raise InputError(f"{where} must be a pair (id, sentence), got {shown(item)}.")
 

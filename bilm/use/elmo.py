@@ -3,7 +3,7 @@
 With a pretrained model:
 
     elmo = ELMo.from_pretrained("elmo")
-    sentences = ["They saw it .", ["Hello"]]
+    sentences = ["They saw it.", ["Hello"]]
     vectors = elmo.encode(sentences)
 """
 
@@ -22,14 +22,14 @@ from bilm.core.errors import InputError, one_of, require, require_at_least, show
 from bilm.core.scalar_mix import ScalarMix
 from bilm.data import Vocabulary
 from bilm.data.encoding import BOS, EOS
-from bilm.data.sentences import Tokens, WarmUpText, parse_query, read_stream
+from bilm.data.sentences import Tokens, WarmUpText, as_python, parse_query, read_stream
 from bilm.data.untokenized import UntokenizedCheck
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike
 from bilm.inference.corpus_encoder import CorpusEncoder
 from bilm.inference.layers import LayerChoice
 from bilm.progress import ShowProgress, Stage, encoding_progress
-from bilm.use.pretrained import CHARACTERS, Model, Pretrained, open_once
+from bilm.use.pretrained import CHARACTERS, Model, Pretrained, open_once, reject_arguments
 
 Sentences = Iterable[str | bytes | Tokens]
 Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
@@ -76,6 +76,8 @@ class ELMo:
         embedding_weight_file: PathLike | None = None,
         precision: str = "float32",
         warm_up: WarmUpText | None = None,
+        tokenizer: str | Callable[[str], list[str]] | None = None,
+        **others: Any,
     ) -> ELMo:
         """Load a model; `ELMo(source, ...)` does the same, also with the two files.
 
@@ -83,7 +85,7 @@ class ELMo:
             source: a folder, a ZIP file, a pair of files, a name or an address, see `Pretrained`;
                 a `Pretrained`, which includes the other arguments; or an open `Model`, whose
                 variables are shared.
-            vocab_file, embedding_weight_file, precision, warm_up: see `Pretrained`.
+            vocab_file, embedding_weight_file, precision, warm_up, tokenizer: see `Pretrained`.
 
         Raises:
             FileNotFoundError: a file does not exist.
@@ -96,7 +98,13 @@ class ELMo:
             embedding_weight_file=embedding_weight_file,
             precision=precision,
             warm_up=warm_up,
+            tokenizer=tokenizer,
+            **others,
         )
+
+    def save(self, folder: PathLike, **settings: Any) -> None:
+        """Write a folder that `from_pretrained` opens; see `Model.save`."""
+        self.model.save(folder, **settings)
 
     def __getstate__(self) -> dict[str, Any]:
         corpus = self.corpus
@@ -110,6 +118,10 @@ class ELMo:
     def vocabulary(self) -> Vocabulary | None:
         """The words of the table or the cache; None if words come from their characters only."""
         return self.model.words.vocabulary
+
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of a text, as `encode` splits it."""
+        return self.model.split(text)
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
         """Raise an InputError for a word without a vector; see `WordSource.refuse_unknown`."""
@@ -164,13 +176,14 @@ class ELMo:
         boundaries: bool = False,
         show_progress: ShowProgress = None,
         output: str = "list",
+        **others: Any,
     ) -> Any:
         """The vectors of sentences.
 
         Args:
-            sentences: text that is split at white space, or lists of tokens, as lists, arrays,
-                tensors or a column of a data frame. Bytes are UTF-8. Trailing "" is padding,
-                without vectors.
+            sentences: text, which `tokens` splits, or lists of tokens, which stay as they are; as
+                lists, arrays, tensors or a column of a data frame. Bytes are UTF-8. Trailing "" is
+                padding, without vectors. A single text gives a single array.
             layers: "average" or "sum" of all layers, including the token layer; "top"; "all"; a
                 layer number, 0 for the token layer, -1 for the top; a trained `ScalarMix`; or one
                 weight per layer. Layer normalisation is done within each sentence.
@@ -194,6 +207,9 @@ class ELMo:
                 value, or a word has no vector.
         """
         require(one_of(("list", "padded", "ragged")), output=output)
+        reject_arguments(others, "encode")
+        if isinstance(text := as_python(sentences), str | bytes):
+            return self.encode([text], layers, pooling, boundaries=boundaries)[0]
         if pooling is not None and output != "list":
             raise InputError(
                 f"output must be 'list' with pooling, got {shown(output)}: pooled vectors all have "
@@ -218,7 +234,7 @@ class ELMo:
     def word_vector(self, query: str, layers: Layers = "average") -> np.ndarray:
         """The vector of the word in brackets in a sentence such as "they [play] cards": float32
         (dim,); with layers="all" (n_layers, dim). Errors as for `encode`."""
-        tokens, position = parse_query(query)
+        tokens, position = parse_query(query, self.model.split)
         (vectors,) = self.encode([tokens], layers)
         return vectors[..., position, :]
 
@@ -244,7 +260,7 @@ class ELMo:
                 example on disk; it must support `array[..., start:stop, columns] = values`. None:
                 in memory.
         """
-        items = read_stream(sentences, with_ids)
+        items = read_stream(sentences, with_ids, self.tokens)
         require_at_least(1, batch_size=batch_size)
         require(one_of((None, "mean", "max")), pooling=pooling)
         choice = LayerChoice(layers, self.n_layers)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -53,21 +54,23 @@ GAP = "___"
 _MOST_LOGITS = 2**24
 _DIRECTIONS = {"forward": 0, "backward": 1}
 
-# 0-based positions of tokens, "gaps" (tokens that are `GAP`) or "all".
-Places = str | Sequence[int]
+# 0-based positions of tokens, the same for all sentences or a list per sentence; "gaps" (tokens
+# that are `GAP`) or "all".
+Places = str | Sequence[int] | Sequence[Sequence[int]]
 
 
 def _are_places(places: Any) -> bool:
     if isinstance(places, str):
         return places in ("gaps", "all")
-    return (
-        isinstance(places, Sequence | np.ndarray)
-        and np.ndim(places) == 1
-        and all(map(integer(0).holds, places))
-    )
+    lists = places if _is_list(places) and all(map(_is_list, places)) else [places]
+    return all(_is_list(positions) and all(map(integer(0).holds, positions)) for positions in lists)
 
 
-_PLACES = Rule("'gaps', 'all' or a list of integers >= 0", _are_places)
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple | range | np.ndarray)
+
+
+_PLACES = Rule("'gaps', 'all', a list of integers >= 0, or such a list per sentence", _are_places)
 
 
 class SentenceScore(NamedTuple):
@@ -193,6 +196,8 @@ class Predictor:
         precision: str = "float32",
         warm_up: WarmUpText | None = None,
         softmax_file: PathLike | None = None,
+        tokenizer: str | Callable[[str], list[str]] | None = None,
+        **others: Any,
     ) -> Predictor:
         """Load a model; `Predictor(source, ...)` does the same, also with the two files.
 
@@ -201,8 +206,8 @@ class Predictor:
                 softmax (as `bilm dump` writes them) or with `softmax_file`, see
                 `bilm.files.model_files.open_model`; a `Pretrained`, which includes the other
                 arguments; or an open `Model`, whose variables are shared.
-            vocab_file, precision, warm_up, softmax_file: see `Pretrained`. If the model has a
-                vocabulary, `vocab_file` must hold the same words.
+            vocab_file, precision, warm_up, softmax_file, tokenizer: see `Pretrained`. If the model
+                has a vocabulary, `vocab_file` must hold the same words.
 
         Raises:
             FileNotFoundError: a file does not exist.
@@ -216,6 +221,8 @@ class Predictor:
             precision=precision,
             warm_up=warm_up,
             softmax_file=softmax_file,
+            tokenizer=tokenizer,
+            **others,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -224,6 +231,14 @@ class Predictor:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["model"])  # type: ignore[misc]
         self.window_tokens = state["window_tokens"]
+
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of a text, in which each `___` is a token."""
+        split = self.model.split
+        if split is str.split:
+            return text.split()
+        parts = re.split(f"({GAP})", text)
+        return [token for part in parts for token in ([GAP] if part == GAP else split(part))]
 
     def score(
         self,
@@ -256,7 +271,8 @@ class Predictor:
         pairs (id, sentence) and yields pairs (id, `SentenceScore`)."""
         require_at_least(1, batch_size=batch_size)
         directions = range(1 if forward_only else self.options.n_directions)
-        requests = (_Request(*item) for item in read_stream(sentences, with_ids))
+        items = read_stream(sentences, with_ids, self.tokens)
+        requests = (_Request(*item) for item in items)
         return self._by_window(
             requests, lambda w: self._scores(w, directions), with_ids, batch_size
         )
@@ -298,9 +314,10 @@ class Predictor:
         """The likeliest words at positions of a stream of sentences, in bounded memory.
 
         Args:
-            sentences: lists of tokens, or text that is split at white space.
+            sentences: as for `score`.
             places: "gaps", the tokens `___`; "all" tokens; or 0-based positions, the same for each
-                sentence. The token at a position does not influence its substitutes.
+                sentence, or a list for each. The token at a position does not influence its
+                substitutes.
             n: number of words.
             directions: "forward", "backward", or None for the product of all (see
                 `bilm.use.predictor`).
@@ -321,9 +338,10 @@ class Predictor:
         if prior is not None:
             require(real(0, 1), prior=prior)
         distribution = self._distribution(n, directions, prior)
+        items = read_stream(sentences, with_ids, self.tokens)
         requests = (
-            _Request(name, tokens, find_places(tokens, places, f"sentence {number}"))
-            for number, (name, tokens) in enumerate(read_stream(sentences, with_ids))
+            _Request(name, tokens, find_places(tokens, places, f"sentence {number}", number))
+            for number, (name, tokens) in enumerate(items)
         )
         return self._by_window(
             requests, lambda w: self._substitutes(w, distribution), with_ids, batch_size
@@ -484,8 +502,9 @@ def likeliest_words(
     return Likeliest(ids, best - log_sum[:, tf.newaxis], target_logits - log_sum, ranks)
 
 
-def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
-    """The positions in a sentence that `places` selects, see `Predictor.substitutes_iter`."""
+def find_places(tokens: Tokens, places: Any, where: str, number: int = 0) -> Sequence[int]:
+    """The positions in sentence `number` that `places` selects, see
+    `Predictor.substitutes_iter`."""
     if isinstance(places, str):
         if places == "all":
             return range(len(tokens))
@@ -493,6 +512,10 @@ def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
         if not gaps:
             raise InputError(f"{where} must have a token {GAP}, the place to fill.")
         return gaps
+    if len(places) and _is_list(places[0]):
+        if number >= len(places):
+            raise InputError(f"places must have a list for each sentence, got {len(places)}.")
+        places = places[number]
     for position in places:
         if not 0 <= position < len(tokens):
             raise InputError(

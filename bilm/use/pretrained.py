@@ -11,7 +11,8 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,13 +25,14 @@ from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
 from bilm.core.weight_names import Encoder, weight_table, with_softmax_datasets
 from bilm.data import Vocabulary, encode_words
-from bilm.data.encoding import BOS, EOS, UNK, DictionaryIds, from_bytes
+from bilm.data.encoding import BOS, EOS, UNK, DictionaryIds, as_bytes, from_bytes
 from bilm.data.sentences import Tokens, WarmUpText, read_warm_up
-from bilm.data.vocabulary import load_vocab, vocabulary_of
+from bilm.data.tokenizer import tokenizer_for
+from bilm.data.vocabulary import vocabulary_of
 from bilm.files.identity import fingerprint
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.named_models import is_remote
-from bilm.files.reading import PathLike
+from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE, PathLike
 from bilm.files.weights import (
     DICTIONARY_CHARACTERS,
     DICTIONARY_WORDS,
@@ -45,7 +47,9 @@ from bilm.files.weights import (
     open_if_given,
     open_weights,
     require_model_of,
+    save_hdf5,
 )
+from bilm.files.writing import Outputs, fill_json
 from bilm.inference.corpus_encoder import EncodedWords, warm_up_network
 
 if TYPE_CHECKING:
@@ -68,7 +72,7 @@ _USED_BY = {
 
 
 class Pretrained(NamedTuple):
-    """A model and how to load it: the arguments of `ELMo.from_pretrained` and
+    """A model and how to open it: the arguments of `ELMo.from_pretrained` and
     `Predictor.from_pretrained`, which accept a `Pretrained` instead of a source. It can be pickled.
 
     Attributes:
@@ -84,6 +88,10 @@ class Pretrained(NamedTuple):
         warm_up: a text file or sentences. Each sentence starts from the states after this text
             instead of zeros, for models trained without resets; see
             `bilm.data.sentences.read_warm_up`.
+        tokenizer: what splits text into tokens; lists of tokens stay as they are. None or "model":
+            the tokenizer of the training text, or white space if the model does not record one;
+            "spaces": white space; a language code such as "en"; or a function of a text that
+            returns its tokens.
         softmax_file: the softmax of a `Predictor`, an HDF5 file with `softmax/W` (words,
             projection_dim) and `softmax/b` (words,) such as AllenNLP's. By default the softmax in
             the weights, in softmax_weights.hdf5 next to them, or the published one of a named
@@ -96,6 +104,7 @@ class Pretrained(NamedTuple):
     precision: str = "float32"
     warm_up: WarmUpText | None = None
     softmax_file: PathLike | None = None
+    tokenizer: str | Callable[[str], list[str]] | None = None
 
     @classmethod
     def of(
@@ -146,10 +155,30 @@ class Pretrained(NamedTuple):
             model = _from_checkpoint(files, self)
         else:
             model = _from_weights(files, self, softmax)
+        model.tokenizer = self.tokenizer
+        if self.tokenizer is not None:
+            model.split("")  # raises its errors now
         if self.warm_up is not None:
             words = EncodedWords(model.network, model.words.word_ids)
             warm_up_network(model.network, words, read_warm_up(self.warm_up))
         return model
+
+
+# Arguments of other libraries' models and encoders, and what to do instead.
+_INSTEAD = {
+    "device": "TensorFlow chooses it, and the variable CUDA_VISIBLE_DEVICES hides GPUs",
+    "normalize_embeddings": "divide by np.linalg.norm(vectors, axis=-1, keepdims=True)",
+    "show_progress_bar": "the argument is show_progress",
+    "convert_to_numpy": "vectors are always NumPy arrays",
+    "convert_to_tensor": "vectors are NumPy arrays, for tf.constant or torch.from_numpy",
+}
+
+
+def reject_arguments(arguments: Mapping[str, Any], function: str) -> None:
+    """Raise an error for unknown arguments of a function, if there are any."""
+    for name in arguments:
+        instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise TypeError(f"{function}() has no argument {name!r}{instead}.")
 
 
 def require_defaults(settings: Mapping[str, Any], where: str) -> None:
@@ -168,6 +197,8 @@ def open_once(
 ) -> Model:
     """The `Model` of a view; an open model is shared. Arguments as for `Pretrained.of` and
     `Pretrained.load`."""
+    others = set(settings) - set(Pretrained._fields)
+    reject_arguments({name: settings[name] for name in others}, "from_pretrained")
     if isinstance(source, Model):
         require_defaults(settings, "when the model is opened")
         return source
@@ -180,6 +211,28 @@ def _absolute(value: Any) -> Any:
     return os.path.abspath(value)
 
 
+_CARD = """---
+license: ?
+language: ?
+library_name: bilm
+---
+
+# {name}
+
+An ELMo model, for `bilm`: `ELMo.from_pretrained("hf://OWNER/{name}")`.
+
+| | |
+|---|---|
+| training text | ? |
+| licence, attribution | ? |
+| tokenizer | {tokenizer} |
+| vocabulary | {vocabulary} |
+| network | {network} |
+| softmax | {softmax} |
+| perplexity | ? |
+"""
+
+
 class Model:
     """An open model. It can be pickled, and then does not need its files.
 
@@ -189,6 +242,7 @@ class Model:
         network: the token encoder and the LSTMs.
         language_model: the same network with its softmax; None without a softmax.
         vocabulary: the words of the softmax; None without a softmax.
+        tokenizer: what splits text, see `Pretrained`.
         letters: the characters of the training vocabulary, if a command has read them.
     """
 
@@ -201,6 +255,7 @@ class Model:
     ) -> None:
         self.options, self.words, self.network = words.options, words, network
         self.language_model, self.vocabulary = language_model, vocabulary
+        self.tokenizer: str | Callable[[str], list[str]] | None = None
         self.letters: frozenset[str] = frozenset()
 
     @property
@@ -212,6 +267,11 @@ class Model:
     def precision(self) -> str:
         """The precision of matmuls: "float32" or "bfloat16"."""
         return self.network.stacks[0].precision
+
+    @functools.cached_property
+    def split(self) -> Callable[[str], list[str]]:
+        """The function that splits text into tokens."""
+        return tokenizer_for(self.options.tokenizer, self.tokenizer)
 
     @functools.cached_property
     def elmo(self) -> ELMo:
@@ -237,6 +297,63 @@ class Model:
         values |= named_states([stack.initial for stack in stacks])
         return fingerprint(values, values.__getitem__)
 
+    def save(
+        self,
+        folder: PathLike,
+        *,
+        dtype: str = "float32",
+        softmax_dtype: str | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        """Write a folder that `ELMo.from_pretrained` opens and `hf upload` publishes: weights,
+        options, vocabulary, and a card, README.md, to be completed.
+
+        Args:
+            folder: is created if missing.
+            dtype, softmax_dtype: types of the numbers, see `bilm.files.weights.save_hdf5`.
+            overwrite: replace these files.
+
+        Raises:
+            InputError: a file exists, or the model has a token cache, which files of a model lack.
+            OSError: a file cannot be written.
+        """
+        kinds = {CHARACTERS: self.vocabulary, TABLE: self.words.vocabulary}
+        if self.words.kind not in kinds:
+            raise InputError("save: open the model without embedding_weight_file, its token cache.")
+        vocabulary, dictionary = kinds[self.words.kind], self.words.dictionary
+        texts = {}
+        if dictionary is not None:
+            names = (DICTIONARY_CHARACTERS, DICTIONARY_WORDS)
+            texts = dict(zip(names, map(as_bytes, dictionary.tokens), strict=False))
+        table = self.network.weight_table()
+        if self.language_model is not None:
+            table = with_softmax_datasets(self.language_model.weight_table())
+        values = {w.dataset: w.variable.numpy() for w in table if w.dataset}
+        states = named_states([stack.initial for stack in self.network.stacks])
+        if any(np.any(state.numpy()) for state in states.values()):
+            values |= {name: state.numpy() for name, state in states.items()}
+        os.makedirs(folder, exist_ok=True)
+        files = [WEIGHTS_FILE, OPTIONS_FILE, "README.md", *[VOCABULARY_FILE] * bool(vocabulary)]
+        outputs = Outputs([os.path.join(folder, name) for name in files], overwrite=overwrite)
+        with outputs.temporaries() as (weights, options, card, *words_file):
+            words = vocabulary and vocabulary.words
+            save_hdf5(weights, values, words, texts, None, dtype, softmax_dtype)
+            fill_json(options, self.options.inference_dict())
+            Path(card).write_text(self._card(os.path.basename(os.path.abspath(folder))), "utf-8")
+            for path in words_file:
+                Path(path).write_text("".join(f"{word}\n" for word in words or ()), "utf-8")
+
+    def _card(self, name: str) -> str:
+        lstm, words = self.options.lstm, self.vocabulary or self.words.vocabulary
+        return _CARD.format(
+            name=name,
+            tokenizer=self.options.tokenizer or "?",
+            vocabulary=f"{words.size:,} words" if words else "none",
+            network=f"{lstm.n_layers} layers of {lstm.dim} units, projections to "
+            f"{lstm.projection_dim}",
+            softmax="included" if self.has_softmax else "missing",
+        )
+
     def layers_of_ids(self, characters: bool) -> BiLM:
         """The network with the encoder of character ids, or the one of word ids."""
         encoder: Any = self.network.encoder
@@ -255,7 +372,7 @@ class Model:
             "values": [variable.numpy() for variable in self._all_variables()],
             "language_model": None if model is None else model.options,
             "vocabulary": self.vocabulary,
-            "letters": self.letters,
+            "more": (self.tokenizer, self.letters),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -263,7 +380,7 @@ class Model:
         network = words.build(state["precision"])
         model = None if options is None else _with_softmax(options, network)
         self.__init__(words, network, model, state["vocabulary"])  # type: ignore[misc]
-        self.letters = state["letters"]
+        self.tokenizer, self.letters = state["more"]
         for variable, value in zip(self._all_variables(), state["values"], strict=True):
             variable.assign(value)
 
@@ -332,7 +449,7 @@ def _from_weights(files: ModelFiles, model: Pretrained, softmax: bool | None) ->
         )
         named, beside = None if table else named, files.vocabulary
         if None not in (model.softmax_file, named, beside):
-            files_words = [set(load_vocab(file).words) for file in (named, beside) if file]
+            files_words = [set(Vocabulary(file).words) for file in (named, beside) if file]
             if files_words[0] != files_words[1]:
                 beside = None  # the vocabulary of a token cache
         vocabulary = vocabulary_of(

@@ -63,7 +63,7 @@ def _padded(text: Any) -> np.ndarray:
     text = list(text)
     if all(isinstance(sentence, str | bytes) for sentence in text):
         return np.array([*map(utf8, text)], object)
-    rows = [as_tokens(s, f"sentence {n}", split=False) for n, s in enumerate(text)]
+    rows = [as_tokens(s, f"sentence {n}", split=None) for n, s in enumerate(text)]
     padded = np.full((len(rows), max(map(len, rows))), b"", object)
     for row, tokens in zip(padded, rows, strict=True):
         row[: len(tokens)] = [*map(utf8, tokens)]
