@@ -6,7 +6,7 @@ import itertools
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.results import Effort, Figure, Measured
@@ -111,18 +111,22 @@ class _Model:
 
 def one_sentence(workspace: Workspace, effort: Effort) -> Measured:
     """Median milliseconds to encode one sentence of 20 words, which the model has read before or
-    not."""
+    not; and for the layers that take ids and text, called directly."""
     _, options_file, weight_file = workspace.network(effort.preset("small"))
-    from bilm import ELMo
+    from bilm import Batcher, BidirectionalLanguageModel, ELMoEmbedding, Pretrained
 
-    elmo = ELMo.from_pretrained((str(options_file), str(weight_file)))
+    model = Pretrained((str(options_file), str(weight_file))).load(softmax=False)
+    elmo, text = model.elmo, ELMoEmbedding.from_pretrained(model)
+    ids, batcher = BidirectionalLanguageModel.from_pretrained(model), Batcher(None, 50)
     n_calls = effort.pick(100, 30, 2)
 
-    def milliseconds(sentences: Sequence[list[str]]) -> float:
+    def milliseconds(
+        sentences: Sequence[list[str]], compute: Callable[[Any], Any] = elmo.encode
+    ) -> float:
         seconds = []
         for sentence in sentences:
             start = time.perf_counter()
-            elmo.encode([sentence])
+            compute([sentence])
             seconds.append(time.perf_counter() - start)
         return 1000 * statistics.median(seconds[1 + len(seconds) // 5 :])
 
@@ -132,5 +136,11 @@ def one_sentence(workspace: Workspace, effort: Effort) -> Measured:
         figures=(
             Figure("a sentence of known words", milliseconds(repeated), "ms"),
             Figure("a sentence of new words", milliseconds(new), "ms"),
+            Figure(
+                "a call of BidirectionalLanguageModel",
+                milliseconds(repeated, lambda s: ids(batcher.batch_sentences(s))),
+                "ms",
+            ),
+            Figure("a call of ELMoEmbedding", milliseconds(repeated, text), "ms"),
         )
     )

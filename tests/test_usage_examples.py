@@ -313,3 +313,6 @@ def test_spacy_component(tmp_path):
     np.testing.assert_array_equal(doc[1].vector, doc.tensor[1])
     np.testing.assert_allclose(doc.vector, doc.tensor.mean(axis=0), 1e-5)
     assert nlp("").tensor.shape == (0, 16) and not nlp("").vector.any()
+    texts = ["A dog.", "", "It barks."]
+    for batched, text in zip(nlp.pipe(texts), texts, strict=True):
+        np.testing.assert_allclose(batched.tensor, nlp(text).tensor, 1e-4, 1e-5)

@@ -336,7 +336,7 @@ class Model:
         files = [WEIGHTS_FILE, OPTIONS_FILE, "README.md", *[VOCABULARY_FILE] * bool(vocabulary)]
         outputs = Outputs([os.path.join(folder, name) for name in files], overwrite=overwrite)
         with outputs.temporaries() as (weights, options, card, *words_file):
-            words = vocabulary and vocabulary.words
+            words = None if vocabulary is None else vocabulary.words
             save_hdf5(weights, values, words, texts, None, dtype, softmax_dtype)
             fill_json(options, self.options.inference_dict())
             Path(card).write_text(self._card(os.path.basename(os.path.abspath(folder))), "utf-8")
