@@ -165,7 +165,8 @@ def test_vocabularies_can_be_pickled(golden):
 @pytest.mark.parametrize("characters", [None, 50])
 def test_a_vocabulary_without_unk_is_for_its_own_words(write, characters):
     """As in the original, whose own test vocabulary has no <UNK>."""
-    vocab = load_vocab(write("the", "<S>", "</S>", "cat"), characters)
+    path = write("the", "<S>", "</S>", "cat")
+    vocab = Vocabulary(path) if characters is None else UnicodeCharsVocabulary(path, characters)
     assert vocab.encode("the cat").tolist() == [1, 0, 3, 2]
     assert vocab.word_to_id("cat") == 3 and vocab.word_ids([]).shape == (0,)
     assert vocab.known_ids(["cat", "dog", "<UNK>"]).tolist() == [3, -1, -1]

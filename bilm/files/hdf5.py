@@ -90,15 +90,17 @@ def read_numbers(file: h5py.File, name: str) -> np.ndarray:
     require_floats(file, name, dataset)
     with np.errstate(over="ignore"):
         values = np.asarray(dataset[...].astype(np.float32, copy=False))
-    return _finite(values, file, name)
+    return _finite(values, file, name, dataset)
 
 
-def _finite(values: np.ndarray, file: h5py.File, name: str) -> np.ndarray:
+def _finite(
+    values: np.ndarray, file: h5py.File, name: str, stored: h5py.Dataset | np.ndarray
+) -> np.ndarray:
     finite = np.isfinite(values)
     if not finite.all():
         index = tuple(np.argwhere(~finite)[0].tolist())
         raise InputError(
-            f"{file.filename}: {name} must be finite in float32, got {values[index]} at {index}."
+            f"{file.filename}: {name} must be finite in float32, got {stored[index]} at {index}."
         )
     return values
 
@@ -113,7 +115,8 @@ def read_scaled_rows(file: h5py.File, name: str, scales: str) -> np.ndarray:
         has_one_each, file, scales, internal_dataset(file, scales), f"a number per row of {name}"
     )
     with np.errstate(over="ignore"):
-        return _finite(dataset[...] * factors[:, np.newaxis], file, name)
+        values = dataset[...] * factors[:, np.newaxis]
+    return _finite(values, file, name, values)
 
 
 def require_floats(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
