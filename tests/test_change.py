@@ -393,6 +393,6 @@ def test_wrong_input(place, capsys, monkeypatch, change, message):
         def load(self):
             raise AssertionError("the model is loaded")
 
-        monkeypatch.setattr("bilm.use.elmo.Pretrained.load", load)
+        monkeypatch.setattr("bilm.use.pretrained.Pretrained.read", load)
     more = change.pop("more", [])
     assert message in input_error(command(*place, *more, **change), capsys)

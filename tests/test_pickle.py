@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-import os
 import pickle
 import shutil
 from concurrent.futures import ProcessPoolExecutor
@@ -139,20 +138,21 @@ def test_a_saved_model_without_a_softmax(tmp_path, kind):
     assert_alike(ELMo(tmp_path / "shared").encode(TEXT, "all"), elmo.encode(TEXT, "all"))
 
 
-def error_of_work(work):
-    try:
-        work()
-    except InputError as error:
-        return str(error)
+def send_errors(pipe, works):
+    for work in works:
+        try:
+            work()
+        except InputError as error:
+            pipe.send(str(error))
 
 
 def test_work_after_a_fork_is_an_error(predictor):
-    read, write = os.pipe()
-    if os.fork() == 0:
-        works = (lambda: predictor.score(["a"]), lambda: pickle.loads(pickle.dumps(predictor)))
-        os.write(write, "\n".join(map(str, map(error_of_work, works))).encode())
-        os._exit(0)
-    os.close(write)
-    with open(read, encoding="utf-8") as messages:
-        for message in messages.read().split("\n"):
-            assert "start processes with multiprocessing.get_context('spawn')" in message
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    works = [lambda: predictor.score(["a"]), lambda: pickle.loads(pickle.dumps(predictor))]
+    process = context.Process(target=send_errors, args=(there, works))
+    process.start()
+    for _ in works:
+        assert here.poll(60)
+        assert "start processes with multiprocessing.get_context('spawn')" in here.recv()
+    process.join()

@@ -13,7 +13,7 @@ import functools
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,7 +22,7 @@ from bilm.core.errors import InputError, one_of, require, require_at_least, show
 from bilm.core.scalar_mix import ScalarMix
 from bilm.data import Vocabulary
 from bilm.data.encoding import BOS, EOS
-from bilm.data.sentences import Tokens, WarmUpText, as_python, parse_query, read_stream
+from bilm.data.sentences import Tokens, as_python, parse_query, read_stream
 from bilm.data.untokenized import UntokenizedCheck
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike
@@ -68,39 +68,22 @@ class ELMo:
         self._untokenized = UntokenizedCheck()
 
     @classmethod
-    def from_pretrained(
-        cls,
-        source: ModelSource | Pretrained | Model,
-        *,
-        vocab_file: PathLike | None = None,
-        embedding_weight_file: PathLike | None = None,
-        precision: str = "float32",
-        warm_up: WarmUpText | None = None,
-        tokenizer: str | Callable[[str], list[str]] | None = None,
-        **others: Any,
-    ) -> ELMo:
+    def from_pretrained(cls, source: ModelSource | Pretrained | Model, **settings: Any) -> ELMo:
         """Load a model; `ELMo(source, ...)` does the same, also with the two files.
 
         Args:
             source: a folder, a ZIP file, a pair of files, a name or an address, see `Pretrained`;
-                a `Pretrained`, which includes the other arguments; or an open `Model`, whose
-                variables are shared.
-            vocab_file, embedding_weight_file, precision, warm_up, tokenizer: see `Pretrained`.
+                a `Pretrained`, which includes the settings; or an open `Model`, whose variables are
+                shared.
+            settings: vocab_file, embedding_weight_file, precision, warm_up, tokenizer, see
+                `Pretrained`.
 
         Raises:
             FileNotFoundError: a file does not exist.
             InputError: a file is not valid, or files do not fit each other.
             ConnectionError: a model cannot be downloaded.
         """
-        return cls(
-            source,
-            vocab_file=vocab_file,
-            embedding_weight_file=embedding_weight_file,
-            precision=precision,
-            warm_up=warm_up,
-            tokenizer=tokenizer,
-            **others,
-        )
+        return cls(source, **settings)
 
     def save(self, folder: PathLike, **settings: Any) -> None:
         """Write a folder that `from_pretrained` opens; see `Model.save`."""
@@ -126,45 +109,6 @@ class ELMo:
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
         """Raise an InputError for a word without a vector; see `WordSource.refuse_unknown`."""
         self.model.words.refuse_unknown(sentence, where)
-
-    @overload
-    def encode(
-        self,
-        sentences: Sentences,
-        layers: Layers = ...,
-        pooling: str | None = ...,
-        *,
-        batch_size: int | None = ...,
-        boundaries: bool = ...,
-        show_progress: ShowProgress = ...,
-        output: Literal["list"] = ...,
-    ) -> list[np.ndarray]: ...
-
-    @overload
-    def encode(
-        self,
-        sentences: Sentences,
-        layers: Layers = ...,
-        pooling: None = ...,
-        *,
-        batch_size: int | None = ...,
-        boundaries: bool = ...,
-        show_progress: ShowProgress = ...,
-        output: Literal["padded"],
-    ) -> PaddedVectors: ...
-
-    @overload
-    def encode(
-        self,
-        sentences: Sentences,
-        layers: Layers = ...,
-        pooling: None = ...,
-        *,
-        batch_size: int | None = ...,
-        boundaries: bool = ...,
-        show_progress: ShowProgress = ...,
-        output: Literal["ragged"],
-    ) -> tf.RaggedTensor: ...
 
     def encode(
         self,

@@ -41,9 +41,8 @@ from bilm.core.full_softmax import NEVER
 from bilm.core.matmul import matmul
 from bilm.data.encoding import BOS, EOS
 from bilm.data.prefetch import windows
-from bilm.data.sentences import Tokens, WarmUpText, read_stream
+from bilm.data.sentences import Tokens, read_stream
 from bilm.files.model_files import ModelSource
-from bilm.files.reading import PathLike
 from bilm.inference.corpus_encoder import EncodedWords
 from bilm.inference.prefixes import TextRows
 from bilm.inference.scorer import Scorer
@@ -189,25 +188,17 @@ class Predictor:
 
     @classmethod
     def from_pretrained(
-        cls,
-        source: ModelSource | Pretrained | Model,
-        *,
-        vocab_file: PathLike | None = None,
-        precision: str = "float32",
-        warm_up: WarmUpText | None = None,
-        softmax_file: PathLike | None = None,
-        tokenizer: str | Callable[[str], list[str]] | None = None,
-        **others: Any,
+        cls, source: ModelSource | Pretrained | Model, **settings: Any
     ) -> Predictor:
         """Load a model; `Predictor(source, ...)` does the same, also with the two files.
 
         Args:
             source: a training folder or a checkpoint, ours or the original's; weights with a
                 softmax (as `bilm dump` writes them) or with `softmax_file`, see
-                `bilm.files.model_files.open_model`; a `Pretrained`, which includes the other
-                arguments; or an open `Model`, whose variables are shared.
-            vocab_file, precision, warm_up, softmax_file, tokenizer: see `Pretrained`. If the model
-                has a vocabulary, `vocab_file` must hold the same words.
+                `bilm.files.model_files.open_model`; a `Pretrained`, which includes the settings; or
+                an open `Model`, whose variables are shared.
+            settings: vocab_file, precision, warm_up, softmax_file, tokenizer, see `Pretrained`. If
+                the model has a vocabulary, `vocab_file` must hold the same words.
 
         Raises:
             FileNotFoundError: a file does not exist.
@@ -215,15 +206,7 @@ class Predictor:
                 vocabulary is missing.
             ConnectionError: a model cannot be downloaded.
         """
-        return cls(
-            source,
-            vocab_file=vocab_file,
-            precision=precision,
-            warm_up=warm_up,
-            softmax_file=softmax_file,
-            tokenizer=tokenizer,
-            **others,
-        )
+        return cls(source, **settings)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "window_tokens": self.window_tokens}
@@ -278,27 +261,11 @@ class Predictor:
         )
 
     def substitutes(
-        self,
-        sentences: Iterable[str | Sequence[str]],
-        places: Places = "gaps",
-        *,
-        n: int = 10,
-        directions: str | None = None,
-        prior: float | None = None,
-        batch_size: int | None = None,
+        self, sentences: Iterable[str | Sequence[str]], places: Places = "gaps", **settings: Any
     ) -> list[list[Substitutes]]:
         """The likeliest words at positions of sentences: a list of `Substitutes` per sentence, one
         for each position. Arguments as for `substitutes_iter`."""
-        return list(
-            self.substitutes_iter(
-                sentences,
-                places,
-                n=n,
-                directions=directions,
-                prior=prior,
-                batch_size=batch_size,
-            )
-        )
+        return list(self.substitutes_iter(sentences, places, **settings))
 
     def substitutes_iter(
         self,
