@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.core.matmul import matmul
+from bilm.core.keras_backend import matmul
 
 # Bytes of logits in memory at a time.
 BLOCK_BYTES = 8 * 2**20

@@ -15,9 +15,8 @@ import tensorflow as tf
 
 from bilm.core.cell import Boundaries
 from bilm.core.errors import InputError, one_of, require
-from bilm.core.keras_backend import require_eager
+from bilm.core.keras_backend import PRECISIONS, require_eager
 from bilm.core.lstm import Dropout, LSTMStack, Mode, States
-from bilm.core.matmul import PRECISIONS
 from bilm.core.options import Options
 from bilm.core.token_encoder import CharacterEncoder, DictionaryEncoder, WordEmbedding
 from bilm.core.weight_names import Encoder, Weight, weight_table

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, cell, clipped, over_rows
-from bilm.core.matmul import matmul
+from bilm.core.keras_backend import matmul
 
 
 def plain_lstm(

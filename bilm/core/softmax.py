@@ -18,9 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bilm.core.full_softmax import full_cross_entropy, log_probabilities
-from bilm.core.initial_values import normal
-from bilm.core.keras_backend import keras
-from bilm.core.matmul import matmul
+from bilm.core.keras_backend import keras, matmul, normal
 
 # Rows of logits computed at a time, so that they stay in the CPU cache.
 _ROWS_AT_ONCE = 320

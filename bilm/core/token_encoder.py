@@ -16,9 +16,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.initial_values import glorot, normal, uniform
-from bilm.core.keras_backend import keras
-from bilm.core.matmul import matmul
+from bilm.core.keras_backend import glorot, keras, matmul, normal, uniform
 from bilm.core.options import CharCNNOptions, DictionaryOptions
 
 # Length buckets of a batch's words: more buckets mean less padding, but more time to trace.

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.core.keras_backend import traced_once
 from bilm.core.network import BiLM
-from bilm.core.tracing import traced_once
 from bilm.data.encoding import BOS, EOS, DistinctWords, network_ids
 from bilm.data.prefetch import compute_ahead, windows
 from bilm.data.sentences import Tokens

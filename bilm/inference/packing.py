@@ -19,9 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.cell import Boundaries
+from bilm.core.keras_backend import traced_once
 from bilm.core.lstm import Mode, States
 from bilm.core.network import BiLM
-from bilm.core.tracing import traced_once
 from bilm.core.xla_lstm import ProductLookup, is_faster_for
 
 # The numbers of rows with a program, and the positions of a row in a full window: with compiled

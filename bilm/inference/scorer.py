@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.cell import LSTMState
+from bilm.core.keras_backend import traced_once
 from bilm.core.language_model import Feed, LanguageModel
 from bilm.core.lstm import LSTMStack, States
-from bilm.core.tracing import traced_once
 from bilm.data.prefetch import windows
 from bilm.inference.prefixes import Level, TextRows
 

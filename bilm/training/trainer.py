@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bilm.core.keras_backend import traced_once
 from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import BatchSlice, Dropout, Mode, States
 from bilm.core.options import Options
 from bilm.core.softmax import Negatives
-from bilm.core.tracing import traced_once
 from bilm.core.weight_names import WORD_ROWS, lstm_blocks
 from bilm.training.inputs import StepInputs
 from bilm.training.optimizer import Optimizer

@@ -10,18 +10,23 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import FLAG, OBJECT, InputError, integer, one_of, plain, require
-from bilm.core.keras_backend import keras, require_eager
+from bilm.core.keras_backend import (
+    is_tensor,
+    keras,
+    require_axes,
+    require_eager,
+    require_true,
+    traced_once,
+)
 from bilm.core.lstm import States
 from bilm.core.network import BiLM, build_network
 from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
-from bilm.core.tracing import traced_once
 from bilm.data.encoding import BOS_CHAR, network_ids
 from bilm.files.model_files import ModelSource, read_options
 from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import load_network, open_if_given, require_model_of
 from bilm.use.pretrained import CHARACTERS, Model, Pretrained, open_once
-from bilm.use.tensor_checks import is_tensor, require_axes, require_true
 
 _EARLY_PADDING = "ids must have padding (0) only at the end of a sentence, as Batcher pads"
 _NO_BOS = "ids must start with <S> and end with </S>, as from Batcher; AllenNLP's ids have neither"
@@ -143,8 +148,10 @@ class BidirectionalLanguageModel(LayerOfFiles):
         if isinstance(options_file, Model):
             model, self.options = options_file, options_file.options
         else:
-            options, weight_file = local_source((options_file, weight_file))
-            self.options = read_options(options)
+            files: Any = (options_file, weight_file)
+            if any("//" in file for file in files if isinstance(file, str)):  # an address
+                files = local_source(files)
+            self.options, weight_file = read_options(files[0]), files[1]
         self.use_character_inputs = use_character_inputs
         self.max_batch_size = plain(max_batch_size)
         self.stateful = stateful

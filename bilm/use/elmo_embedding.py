@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import OBJECT, WORDS, InputError, integer, one_of, optional, require, shown
-from bilm.core.keras_backend import keras
+from bilm.core.keras_backend import keras, require_all
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix, sum_layers
 from bilm.files.model_files import ModelSource, read_options
@@ -29,7 +29,6 @@ from bilm.use.pretrained import (
     cache_of,
     open_once,
 )
-from bilm.use.tensor_checks import require_all
 from bilm.use.text_layers import (
     CharacterIds,
     FramedWords,

@@ -38,7 +38,7 @@ from bilm.core.errors import (
     shown,
 )
 from bilm.core.full_softmax import NEVER
-from bilm.core.matmul import matmul
+from bilm.core.keras_backend import matmul
 from bilm.data.encoding import BOS, EOS
 from bilm.data.prefetch import windows
 from bilm.data.sentences import Tokens, read_stream

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import SENTENCES, WORDS, InputError, require
-from bilm.core.keras_backend import keras
+from bilm.core.keras_backend import is_tensor, keras, require_all, require_axes
 from bilm.data.encoding import (
     BOS,
     BOS_CHAR,
@@ -27,7 +27,6 @@ from bilm.data.encoding import (
     network_ids,
 )
 from bilm.data.sentences import EMPTY_TOKEN, WHITE_SPACE, as_python, as_tokens
-from bilm.use.tensor_checks import is_tensor, require_all, require_axes
 
 # The white space of str.split; TensorFlow splits at ASCII white space only.
 _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"  # noqa: E501
