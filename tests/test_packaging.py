@@ -186,6 +186,16 @@ def test_every_file_of_the_package_is_installed():
     assert {path for path in package.rglob("*") if path.is_file()} <= installed
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_the_source_distribution_has_all_files():
+    """Setuptools adds setup.py, pyproject.toml, MANIFEST.in and LICENSE itself."""
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    words = (ROOT / "MANIFEST.in").read_text("utf-8").split("\n", 1)[1].split()
+    patterns = {*words, "setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE"}
+    tops = {name.partition("/")[0] for name in done.stdout.splitlines()}
+    assert [top for top in tops if not any(Path(top).match(p) for p in patterns)] == []
+
+
 def test_extras_are_named_after_the_package_that_they_install():
     extras = run_setup()[0]["extras_require"]
     for extra, requirements in extras.items():
