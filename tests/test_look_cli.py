@@ -145,11 +145,12 @@ def test_a_file_of_occurrences_replaces_the_text(place, elmo, capsys):
     other_case = ["neighbours", "a [Cat]", *arguments[2:], "--match_case"]
     assert "must have an occurrence of 'Cat'" in input_error(other_case, capsys)
     loaded = Occurrences.load("cat.npz")
-    other = Occurrences(loaded.sentences, loaded.positions, loaded.vectors, None, {"model": "x"})
-    other.save("other.npz")
-    assert input_error([*arguments[:-1], "other.npz"], capsys).endswith(
-        "other.npz: must have been made with the same model."
+    other = Occurrences(
+        loaded.sentences, loaded.positions, loaded.vectors, None, {"model": "0" * 32}
     )
+    other.save("other.npz")
+    message = input_error([*arguments[:-1], "other.npz"], capsys)
+    assert "other.npz and the model must belong to the same model" in message
 
 
 def test_other_words_that_are_not_in_the_file(place, capsys):
@@ -304,8 +305,6 @@ def test_a_target_is_all_its_forms_in_every_command(place, capsys, target):
     run(capsys, *change, "--out", "change.tsv")
     row = Path("change.tsv").read_text("utf-8").splitlines()[1].split("\t")
     assert row[:3] == [target, str(n), str(n)]
-    report = run(capsys, "report", "text.txt", "--model", "bare", "--words", target).out
-    assert "Words in context" in report and any(f"[{form}]" in report for form in TARGETS[target])
 
 
 def test_overlapping_targets_keep_their_own_clusters(place, capsys):
