@@ -56,6 +56,13 @@ def test_vectors_of_tokens(published, embedder):
     assert result.schema == embedder.schema(given.schema)
 
 
+def test_text_is_split_by_the_tokenizer_of_the_model(published, tmp_path):
+    published.model.save(tmp_path / "m")
+    embedder = TableEmbedder(Pretrained(tmp_path / "m", tokenizer="xx"))
+    result = embedder(table(["a dog.", "a b"]))
+    assert [len(vectors) for vectors in result["vectors"].to_pylist()] == [3, 2]
+
+
 def test_all_layers_are_columns(published):
     result = TableEmbedder(published.model, layers="all")(table())
     assert result.column_names[2:] == ["layer_0", "layer_1", "layer_2"]

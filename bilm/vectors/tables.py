@@ -56,7 +56,7 @@ class TableEmbedder:
         model: the source for `ELMo.from_pretrained`; a `Pretrained`, which includes its other
             arguments; or an `ELMo`, which becomes part of the pickle. Relative paths are made
             absolute.
-        text_column: column of sentences: text that is split at white space, or lists of tokens. A
+        text_column: column of sentences: text, split as by `ELMo.encode`, or lists of tokens. A
             null stays null; a sentence without tokens becomes an empty list, or zeros when pooled.
         layers: as for `ELMo.encode`, except a `ScalarMix`; with "all" each layer has a column.
         pooling: None, "mean" or "max".
@@ -207,8 +207,9 @@ class TableEmbedder:
     def _pieces(self, batch: pa.RecordBatch, most_bytes: int) -> Iterator[_Piece]:
         """A batch in pieces of some rows each."""
         schema = self._described(self.schema(batch.schema))
+        split = self._load().tokens
         sentences = [
-            None if text is None else as_tokens(text, f"sentence {row}")
+            None if text is None else as_tokens(text, f"sentence {row}", split)
             for row, text in enumerate(batch.column(self.text_column).to_pylist())
         ]
         token_bytes = np.dtype(self.spec.dtype).itemsize * math.prod(filter(None, self.shape))
