@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import io
 import os
 import shutil
@@ -155,20 +154,13 @@ class Case:
 
     Attributes:
         command: function that is called in the working folder, which has the user's files.
-        first: for results that belong together, the one without which the others do not count.
-        together: results that may be missing, together with `first`, while they are replaced.
         keeps: files that may be left for a rerun of the command, even after an error.
-        adds: whether some results may be missing if the command ended early; a rerun then refuses
-            to overwrite the others.
         runs: `run_here` or `run_forked`.
         normal: function of a file's name and contents that removes permitted differences.
     """
 
     command: Callable[[], int]
-    first: str | None = None
-    together: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
-    adds: bool = False
     runs: Callable[..., Outcome] = run_here
     normal: Callable[[str, bytes], bytes] | None = None
     problems: list[str] = field(default_factory=list)
@@ -226,54 +218,42 @@ def _after_fault(
 ) -> Iterator[str]:
     found = tree_of(work, case.normal)
     is_killed = kind in ("kill", "halt", "torn")
-    if "Traceback" in outcome.said and not is_killed:
-        yield f"a traceback: {outcome.said[-1500:]}"
+    if not is_killed and ("Traceback" in outcome.said or outcome.code not in (0, 1)):
+        yield f"exit {outcome.code}: {outcome.said[-1500:]}"
     if outcome.code == 0 and not is_killed and any(found.get(p) != c for p, c in expected.items()):
         yield "exit 0, and the result is not there"
-    if kind in ("error", "full") and outcome.code not in (0, 1):
-        yield f"exit {outcome.code}"
-    is_replaced = case.first is not None and case.first not in found
     for path, content in before.items():
-        if path not in found and is_replaced and path in case.together:
+        folder, _, rest = path.partition("/")
+        if f".{folder}.old/{rest}" in found:  # a folder that is being replaced
             continue
         if found.get(path) not in (content, expected.get(path)):
             yield f"{path} was the user's and is changed"
     for path in found.keys() - before.keys():
+        is_hidden = any(part.startswith(".") for part in path.split("/"))
         if path in expected:
             if found[path] != expected[path]:
                 yield f"{path} is a half result"
-        elif path.split("/")[0] in case.keeps or ".old/" in path:  # the folder to be replaced
+        elif path.split("/")[0] in case.keeps or path.endswith("/") or ".old/" in path:
             continue
-        elif not is_killed:
-            if outcome.failed not in REMOVALS:
-                yield f"{path} is left"
-        elif not any(part.startswith(".") for part in path.split("/")):
-            yield f"{path} is left, and not hidden"
-    new = {path for path in expected if found.get(path) == expected[path] != before.get(path)}
-    is_half = new and not all(found.get(path) == content for path, content in expected.items())
-    folders = all(path.endswith("/") for path in new)
-    may_be_half = case.first is not None and case.first not in found
-    if is_half and not folders and not may_be_half and not case.adds:
-        yield f"of the results only {sorted(new)} are there"
+        elif not is_hidden or not (is_killed or outcome.failed in REMOVALS):
+            yield f"{path} is left"
+
+
+# A kill between two renames leaves complete files, which only --force replaces.
+_REFUSALS = ("would be overwritten", "which are never overwritten", "was left by a killed run")
 
 
 def _after_again(case: Case, again: Outcome, expected: Tree, work: Path) -> Iterator[str]:
     found = tree_of(work, case.normal)
     if "Traceback" in again.said:
         yield f"again: a traceback: {again.said[-1500:]}"
-    if case.adds and again.code == 1 and "which are never overwritten" in again.said:
-        return
+    is_refused = again.code == 1 and any(text in again.said for text in _REFUSALS)
     for path, content in expected.items():
-        if found.get(path) != content:
+        if found.get(path) != content and not (is_refused and path not in found):
             yield f"again: {path} is not as it should be: {again.said[-500:]}"
     for path in found.keys() - expected.keys():
         if not any(part.startswith(".") for part in path.split("/")):
             yield f"again: {path} is left: {again.said[-500:]}"
-
-
-def checksum(content: bytes) -> str:
-    """A short text that stands for long contents."""
-    return hashlib.sha1(content).hexdigest()[:12]
 
 
 def report(cases: dict[str, Case], counts: dict[str, int]) -> int:

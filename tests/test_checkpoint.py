@@ -247,6 +247,7 @@ def test_later_checkpoints_and_leftovers_go_with_the_next_one(tmp_path):
 
 @pytest.mark.parametrize("text", [None, ""])
 def test_checkpoints_that_no_record_names_are_never_removed(tmp_path, text):
+    """SECURITY.md: only checkpoints that the file `checkpoint` names are removed."""
     for step in (1, 2, 3, 4):
         save(tmp_path, step, keep=4)
     (tmp_path / "checkpoint").unlink()

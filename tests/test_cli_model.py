@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import os
 import re
@@ -42,7 +43,7 @@ ROOT = Path(__file__).parent.parent
          ["text.txt", "text.txt.tokenizer.json", "run/vocab.txt", "run/model.ckpt-*.data-*"]),
         ("input", ["substitutes", "{text}", "--model={run}", "--out={o}"],
          ["text.txt", "run/options.json"]),
-        ("warm_up", ["score", "x", "--model={run}", "--warm_up={text}", "--out={o}"], ["text.txt"]),
+        ("warm_up", ["score", "{folder}/x", "--model={run}", "--warm_up={text}", "--out={o}"], ["text.txt"]),
         ("files", ["vocab", "{folder}/*.txt", "--out={o}"], ["text.txt"]),
     ],
 )  # fmt: skip
@@ -50,6 +51,7 @@ def test_no_command_overwrites_what_it_reads(trained, tmp_path, capsys, flag, ar
     """SECURITY.md: neither under another name of the file nor with --force."""
     shutil.copytree(trained[1], tmp_path / "run")
     shutil.copy(trained[0].heldout, tmp_path / "text.txt")
+    shutil.copy(tmp_path / "text.txt", tmp_path / "x")
     (tmp_path / "text.txt.tokenizer.json").write_text('{"tokenizer": "mine"}')
     run, pub = str(tmp_path / "run"), str(tmp_path / "pub")
     assert main(["dump", "--save_dir", run, "--model_dir", pub]) == 0
@@ -108,9 +110,12 @@ def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsy
 
 def test_dump_writes_a_model_folder(trained, tmp_path: Path):
     text, save_dir = trained
-    folder = tmp_path / "elmo"
-    assert main(["dump", "--save_dir", save_dir, "--model_dir", str(folder)]) == 0
+    folder, words = tmp_path / "elmo", Path(save_dir, "vocab.txt").read_bytes()
+    (tmp_path / "v.txt.gz").write_bytes(gzip.compress(words))
+    more = ["--vocab_file", str(tmp_path / "v.txt.gz")]
+    assert main(["dump", "--save_dir", save_dir, "--model_dir", str(folder), *more]) == 0
     assert sorted(os.listdir(folder)) == ["model.hdf5", "options.json", "vocab.txt"]
+    assert (folder / "vocab.txt").read_bytes() == words
     from bilm import BidirectionalLanguageModel
 
     BidirectionalLanguageModel(folder / "options.json", folder / "model.hdf5")

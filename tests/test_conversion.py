@@ -268,6 +268,7 @@ def as_legacy(path, content):
 def test_a_pickle_that_would_run_something(
     tmp_path, monkeypatch, container, call, arguments, protocol
 ):
+    """SECURITY.md: pickles run no code."""
     monkeypatch.chdir(tmp_path)
     harm = OrderedDict(weight=Harm(call, *arguments))
     path = container(tmp_path / "encoder.pkl", pickle.dumps(harm, protocol))

@@ -11,8 +11,8 @@ from tests.faulty_files import run_faulty
 JOBS = {
     "texts, some": ("tests.faulty_texts", 97),
     "texts": ("tests.faulty_texts", 1),
-    "vectors": ("tests.faulty_models", "vectors", 5),
-    "models": ("tests.faulty_models", "models", 4),
+    "vectors": ("tests.faulty_models", "vectors", 25),
+    "models": ("tests.faulty_models", "models", 16),
 }
 
 

@@ -391,7 +391,7 @@ with atomic_write("out") as temporary:
 
 
 def test_another_process_that_writes_the_file(tmp_path, monkeypatch):
-    """A killed run's file is used again."""
+    """SECURITY.md: a second process is refused, and a killed run's file is used again."""
     monkeypatch.chdir(tmp_path)
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b".out.partial\n"

@@ -51,6 +51,7 @@ def other(tmp_path):
 
 @pytest.mark.parametrize("reach", REACHES)
 def test_weights_from_another_file(tmp_path, other, reach, capsys):
+    """SECURITY.md: HDF5 files do not reach other files."""
     model = write_small_model(tmp_path / "model", "as_published")
     with h5py.File(model.files[1], "a") as file:
         shape = file[BIAS].shape
@@ -101,7 +102,10 @@ def test_other_types_than_floating_point_numbers(tmp_path, kind):
 @pytest.mark.parametrize("number", [np.nan, 1e300])
 @pytest.mark.parametrize("kind", ["as_published", "words"])
 def test_numbers_that_are_not_finite(tmp_path, number, kind):
-    """In weights of character and word models; 1e300 overflows float32."""
+    """SECURITY.md: NaN and infinity are errors.
+
+    In weights of character and word models; 1e300 overflows float32.
+    """
     model = write_small_model(tmp_path, kind, ["<S>", "</S>", "<UNK>"])
     name = "char_embed" if kind == "as_published" else "embedding"
     with h5py.File(model.files[1], "a") as file:

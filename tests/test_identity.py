@@ -79,6 +79,7 @@ def test_what_a_fingerprint_depends_on(models):
     lambda model, cache: BidirectionalLanguageModel(*model.files, False, cache),
 ])  # fmt: skip
 def test_a_token_cache_of_another_model(models, load):
+    """SECURITY.md: fingerprints of two models."""
     one, two = models
     load(one, one.folder / "cache.hdf5")
     with pytest.raises(InputError, match=r"two/cache\.hdf5 and .*one/weights\.hdf5 .* same model"):
@@ -96,6 +97,7 @@ def test_a_token_cache_of_the_original_program(models, tmp_path):
 
 
 def test_a_softmax_of_another_model(models):
+    """SECURITY.md: fingerprints of two models."""
     one, two = models
     vocabulary = {"vocab_file": one.vocab_file}
     for model, name in ((one, "with_softmax.hdf5"), (two, "softmax_weights.hdf5")):
@@ -107,7 +109,10 @@ def test_a_softmax_of_another_model(models):
 
 
 def test_vectors_of_two_models(models):
-    """Occurrences carry the fingerprint; without one they pass."""
+    """SECURITY.md: fingerprints of two models.
+
+    Occurrences carry the fingerprint; without one they pass.
+    """
     sample = sample_targets(["they saw it", "it saw"], ["saw"])
     elmos = [ELMo.from_pretrained(model.files) for model in models]
     old, new = (Occurrences.encoded(elmo, sample) for elmo in elmos)

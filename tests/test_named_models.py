@@ -278,7 +278,10 @@ def test_a_pair_of_addresses(server, model):
 
 
 def test_a_password_in_an_address(server, model, tmp_path, capfd):
-    """The server gets it; messages and names of files do not have it."""
+    """SECURITY.md: passwords are neither printed nor stored.
+
+    The server gets it; messages and names of files do not have it.
+    """
     server.files = {"/a.zip?key=hidden": zipped(model, tmp_path / "a.zip")}
     host = server.address.removeprefix("http://")
     assert_same(f"http://user:secret@{host}/a.zip?key=hidden", model)
@@ -328,6 +331,7 @@ def test_the_form_of_an_address_without_secrets():
 
 
 def test_a_wrong_checksum(server, model, tmp_path):
+    """SECURITY.md: downloads are checked against a checksum."""
     content = zipped(model, tmp_path / "a.zip")
     server.files = {"/a.zip": content}
     address = f"{server.address}/a.zip"

@@ -376,6 +376,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_file_whose_parts_do_not_fit(saved, kind):
+    """SECURITY.md: NumPy files are read without pickles."""
     _, path = saved
     changes, said = BROKEN[kind]
     write_changed(path, **changes)

@@ -59,6 +59,7 @@ def test_a_model_as_it_was_saved_is_loaded(saved, name, tmp_path):
     "key", ["options_file", "weight_file", "embedding_weight_file", "vocab_file"]
 )
 def test_a_path_in_the_configuration(saved, name, key, tmp_path):
+    """SECURITY.md: Keras configurations with paths are an error."""
     os.mkfifo(tmp_path / "secret")  # opening it would hang
     path = with_changes(
         saved / f"{name}.keras", tmp_path / "a.keras", name, {key: str(tmp_path / "secret")}
@@ -87,6 +88,7 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
 
 
 def test_code_in_a_keras_file_is_not_run(saved, tmp_path):
+    """SECURITY.md: Keras files with Lambda layers are not loaded."""
     ran = str(tmp_path / "ran")
     text = keras.Input((), dtype="string")
     vectors = ELMoEmbedding(*(saved / name for name in ("options.json", "weights.hdf5")))(text)

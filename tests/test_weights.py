@@ -131,6 +131,7 @@ def test_numbers_of_other_types_are_read(tmp_path):
 
 
 def test_everything_that_does_not_fit_is_named_at_once(tmp_path):
+    """SECURITY.md: weights that do not fit their options are an error."""
     options = oracle.MODELS["as_published"]
     weights = oracle.random_weights(options, 3)
     before = network_of(options)

@@ -38,6 +38,7 @@ def test_a_member_that_is_missing(tmp_path):
 
 @pytest.mark.parametrize("name", ["../../out.json", "/etc/out.json", "a/../../out.json"])
 def test_members_stay_in_the_folder(tmp_path, temporary_folder, name):
+    """SECURITY.md: members of ZIP files stay inside their folder."""
     path = tmp_path / "m.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(name, b"{}")
