@@ -43,7 +43,8 @@ ROOT = Path(__file__).parent.parent
          ["text.txt", "text.txt.tokenizer.json", "run/vocab.txt", "run/model.ckpt-*.data-*"]),
         ("input", ["substitutes", "{text}", "--model={run}", "--out={o}"],
          ["text.txt", "run/options.json"]),
-        ("warm_up", ["score", "{folder}/x", "--model={run}", "--warm_up={text}", "--out={o}"], ["text.txt"]),
+        ("warm_up", ["score", "{folder}/x", "--model={run}", "--warm_up={text}", "--out={o}"],
+         ["text.txt"]),
         ("files", ["vocab", "{folder}/*.txt", "--out={o}"], ["text.txt"]),
     ],
 )  # fmt: skip

@@ -606,7 +606,10 @@ def open_text(
     if not isinstance(source, str | os.PathLike):
         yield Text(source, name or "the stream", digest, column)
         return
-    with open(require_file(source, "text file"), "rb") as stream:
+    source = require_file(source, "text file")
+    if os.path.isfile(record := f"{source}.{TOKENIZER_FILE}"):  # belongs to the text
+        add_input(record)
+    with open(source, "rb") as stream:
         yield Text(stream, name or source, digest, column)
 
 
