@@ -42,7 +42,9 @@ def demo(tmp_path, monkeypatch):
     """Runs the demo with a small model and a few sentences; returns the exit code and the commands
     that it ran."""
     monkeypatch.chdir(tmp_path)
-    lines = [f"The {a} plant {b} the cell {c} .\n" for a in "xyz" for b in "uvw" for c in "abcdefg"]
+    lines = [
+        f"The {a} plant {b} the square {c} .\n" for a in "xyz" for b in "uvw" for c in "abcdefg"
+    ]
     Path("text.txt").write_text("".join(lines) * 40, encoding="utf-8")
     Path("options.json").write_text(json.dumps(OPTIONS), encoding="utf-8")
     ran = []
@@ -68,15 +70,15 @@ def test_the_demo_runs_the_other_commands(demo, capsys):
     names = ["senses", "project", "shard", "vocab", "train", "dump", "report"]
     assert [words[0] for words in ran] == names and ran[4][4] == "30s"
     for text in (
-        "$ bilm senses plant cell --model english ",
+        "$ bilm senses plant square --model english ",
         "Open out/senses.html and out/report",
     ):
         assert text in captured.out
     assert sorted(os.listdir("out")) == [
         "elmo", "report.html", "run", "senses.html", "senses.npz", "text", "vocab.txt",
     ]  # fmt: skip
-    assert set(Occurrences.load("out/senses.npz").words) == {"plant", "cell"}
-    (vectors,) = ELMo.from_pretrained("out/elmo").encode(["the cell"], "top")
+    assert set(Occurrences.load("out/senses.npz").words) == {"plant", "square"}
+    (vectors,) = ELMo.from_pretrained("out/elmo").encode(["the square"], "top")
     assert vectors.shape == (2, 8)
     assert "out, perhaps from an earlier demo" in input_error(["demo", "--out", "out"], capsys)
 

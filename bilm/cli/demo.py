@@ -23,7 +23,7 @@ from bilm.extras import import_extra
 from bilm.terminal import import_tensorflow, note
 
 # Nouns with several senses that are frequent in the samples.
-_WORDS = {"english": ["plant", "cell"], "chinese": ["苹果"]}
+_WORDS = {"english": ["plant", "square"], "chinese": ["苹果"]}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "bilm-demo)",
             f"--model {'|'.join(_WORDS)}": "model of the package, and language of the text "
             "(default: english)",
-            "--minutes X": "training time; everything else needs about two minutes (default: 1)",
+            "--minutes X": "training time; everything else needs about a minute (default: 1.5)",
             "--words WORD ...": f"words to show (default: {' '.join(_WORDS['english'])})",
         },
     )
-    parser.set_defaults(out="bilm-demo", model="english", minutes=1.0)
+    parser.set_defaults(out="bilm-demo", model="english", minutes=1.5)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
         _bilm("senses", *(args.words or _WORDS[args.model]), "--model", args.model, "--lines", "2",
               "--max_occurrences", "200", "--occurrences", occurrences)  # fmt: skip
         _bilm("project", "--occurrences", occurrences, "--out", page)
-        _bilm("shard", sample_text(args.model) or "", "--out_dir", text, "--heldout", "1000",
+        _bilm("shard", sample_text(args.model) or "", "--out_dir", text, "--heldout", "500",
               "--n_shards", "1")  # fmt: skip
         training, heldout = (os.path.join(text, f"{part}-*.txt") for part in ("train", "heldout"))
         _bilm("vocab", training, "--out", vocabulary, "--min_count", "3")
         _bilm("train", "--preset", "tiny", "--time", f"{max(1, round(60 * args.minutes))}s",
               "--save_dir", folder, "--vocab_file", vocabulary,
-              "--train_prefix", training)  # fmt: skip
+              "--train_prefix", training, "--heldout_prefix", heldout)  # fmt: skip
         _bilm("dump", "--save_dir", folder, "--model_dir", elmo)
         _bilm("report", heldout, "--model", elmo, "--out", report)
     except SystemExit as failed:

@@ -15,7 +15,6 @@ user, password, query and fragment (`bilm.core.errors.without_secrets`).
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import functools
 import hashlib
@@ -23,7 +22,6 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -313,32 +311,23 @@ def _from_hugging_face(source: str, with_softmax: bool) -> str:
         raise InputError(f"{shown(source)}: the form must be hf://OWNER/NAME[@REVISION].")
     hub = import_extra("huggingface_hub", "A model on Hugging Face")
     utils = import_extra("huggingface_hub.utils", "A model on Hugging Face")
-    try:
-        with _hub_bars(utils):
-            folder = hub.snapshot_download(
-                match[1],
-                revision=match[2],
-                allow_patterns=["*options.json", *(f"*{e}" for e in HDF5), f"*{VOCABULARY_FILE}*"],
-                ignore_patterns=None if with_softmax else ["*softmax*"],
-            )
-    except Exception as error:  # the exceptions depend on the hub's HTTP library
-        reason = " ".join(str(error).split())
-        raise ConnectionError(f"{text} cannot be downloaded: {reason}") from error
-    if checksum is not None:
-        for path in Path(folder).rglob("*"):
-            if path.name.endswith(HDF5) and "softmax" not in path.name:
-                _require_checksum(str(path), checksum, "name another revision or checksum")
-    return str(folder)
-
-
-@contextlib.contextmanager
-def _hub_bars(utils: Any) -> Iterator[None]:
-    """Hide huggingface_hub's progress bars if ours are hidden."""
     is_hidden = not logger.isEnabledFor(logging.INFO) and not utils.are_progress_bars_disabled()
     if is_hidden:
         utils.disable_progress_bars()
     try:
-        yield
+        folder = hub.snapshot_download(
+            match[1],
+            revision=match[2],
+            allow_patterns=["*options.json", *(f"*{e}" for e in HDF5), f"*{VOCABULARY_FILE}*"],
+            ignore_patterns=None if with_softmax else ["*softmax*"],
+        )
+    except Exception as error:  # the exceptions depend on the hub's HTTP library
+        reason = " ".join(str(error).split())
+        raise ConnectionError(f"{text} cannot be downloaded: {reason}") from error
     finally:
         if is_hidden:
             utils.enable_progress_bars()
+    for path in Path(folder).rglob("*"):
+        if checksum and path.name.endswith(HDF5) and "softmax" not in path.name:
+            _require_checksum(str(path), checksum, "name another revision or checksum")
+    return str(folder)
