@@ -28,16 +28,15 @@ def test_info_of_weights(published, capsys):
     folder = published.folder
     printed = info(capsys, folder)
     for line in (
-        f"model         {folder}",
-        "input         characters, up to 50 per token",
-        "encoder       characters of 4; filters 4 of width 1, 6 of width 2, 8 of width 4; relu; "
-        "2 highway layers; projected to 8",
-        "LSTMs         both directions, 2 layers of 20; projected to 8; skip connections; "
-        "cell clipped at 3; projection clipped at 3",
-        "vectors       3 layers of 16; layer 0 is the token encoder's",
-        "vocabulary    none",
+        f"model           {folder}",
+        "input           kind characters; max characters per token 50; character dim 4; filters "
+        "1 x 4, 2 x 6, 4 x 8; activation relu; highway layers 2; projection yes",
+        "lstm            directions 2; layers 2; dim 20; projection dim 8; skip connections yes; "
+        "cell clip 3; proj clip 3",
+        "vectors         layers 3; dim 16",
     ):
         assert f"{line}\n" in printed
+    assert "vocabulary" not in printed
     facts = json.loads(info(capsys, folder, "--json"))
     weights = oracle.read_hdf5(folder / "weights.hdf5")
     assert facts["parameters"]["total"] == sum(value.size for value in weights.values())
@@ -53,10 +52,13 @@ def test_info_of_a_model_of_words(tmp_path, capsys):
     words = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     printed = info(capsys, tmp_path)
-    assert "input         words, a table of 37\n" in printed
-    assert "LSTMs         forward only, 1 layer of 20; projected to 8; no skip" in printed
-    assert "              with notes\n" in printed
-    assert "vocabulary    vocab.txt, 37 words\n" in printed
+    assert "input           kind words; words 37\n" in printed
+    assert (
+        "lstm            directions 1; layers 1; dim 20; projection dim 8; skip connections no"
+        in printed
+    )
+    assert "; other datasets notes\n" in printed
+    assert "vocabulary      file vocab.txt; words 37\n" in printed
 
 
 @pytest.mark.eager
@@ -72,9 +74,9 @@ def test_the_parameters_of_a_run_without_its_optimizers(optimizer, tmp_path, cap
 
 def test_info_of_an_original_training_folder(golden, capsys):
     printed = info(capsys, golden / "training" / "words_tied_softmax" / "start")
-    assert "input         words, a table of " in printed
-    assert "checkpoint    model.ckpt-2: 2 steps\n" in printed  # the number of tokens is unknown
-    assert "perplexity" not in printed and "vocabulary    none\n" in printed
+    assert "input           kind words; words " in printed
+    assert "training        checkpoint model.ckpt-2; step 2; " in printed
+    assert "perplexity" not in printed and "vocabulary" not in printed
 
 
 @pytest.mark.slow
@@ -86,11 +88,11 @@ def test_info_of_a_training_folder(tmp_path, capsys):
     assert facts["training"]["step"] > 0 and facts["training"]["batch_size"] == 12
     assert facts["vocabulary"] == {"file": "vocab.txt", "words": 14}
     assert facts["training"]["tokens"] == 480
-    assert "model.ckpt-8: 480 tokens, 0.95 passes of 504\n" in printed
-    assert "training      batches of 12 x 5; 1 epoch; dropout 0.1; learning rate 0.2\n" in printed
-    assert "last batch, " in printed
+    assert "training        checkpoint model.ckpt-8; step 8; tokens 480; passes 0.9524; " in printed
+    for text in ("batch size 12; unroll steps 5; ", "n epochs 1; ", "dropout 0.1; ", "perplexity "):
+        assert text in printed
     # As `bilm train --time` leaves it.
     path = Path(save_dir, "options.json")
     options = json.loads(path.read_text("utf-8")) | {"n_epochs": None, "n_steps": 1000}
     path.write_text(json.dumps(options), "utf-8")
-    assert "training      batches of 12 x 5; 1,000 steps; " in info(capsys, save_dir)
+    assert "n steps 1,000; " in info(capsys, save_dir)

@@ -55,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     # Only the words in brackets are needed now; the model splits the sentences.
     targets = {query: parse_target(query, lambda t: t.split())[2] for query in args.query}
     flags.model_source(args)
+    text_command.use_sample(args)
     if args.text is None:
         flags.require_effect(args, "--text", "seed")
     uses = _uses(args, word_command.distinct(args, targets.values()))
