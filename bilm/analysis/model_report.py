@@ -33,10 +33,7 @@ _FIRST_TOKENS = 3
 _MAX_WORDS = 1000  # whose self-similarity is measured
 # Perplexity by word frequencies divided by the perplexity of reference models, each on held-out
 # text of its training corpus.
-_REFERENCES = (
-    ("reference: bilm demo, 3 minutes", 6.8),
-    ("reference: WikiText-2, 10 minutes", 6.2),
-)
+_REFERENCES = (("reference: WikiText-2, 10 minutes", 6.2),)
 
 
 class LayerGeometry(NamedTuple):
