@@ -20,7 +20,7 @@ from bilm.cli import flags
 from bilm.files.reading import holds_checkpoint
 from bilm.terminal import import_tensorflow, printable
 
-_EMPTY = (None, [], {})
+_EMPTY: tuple[Any, ...] = (None, [], {})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
