@@ -121,7 +121,7 @@ def _embed(args: argparse.Namespace) -> int:
             **flags.keywords(args, "batch_size", "tokenizer", "column", "resume", "force"),
         )
     except ArgumentsError as error:
-        flags.usage_error(args, str(error))
+        flags.usage_error(args, error.for_flags)
     model = text_command.load_model(args, source).elmo
     if args.input != STANDARD:  # a stream is read only once
         text_command.warn_of_unseen(model.model, job.sample, args.input)

@@ -47,8 +47,15 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
 
+_NAME = "\0"  # before the name of an argument in a message
+
+
 class ArgumentsError(InputError):
     """Arguments that cannot be combined."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.replace(_NAME, ""))
+        self.for_flags = message.replace(f"{_NAME}sent", f"{_NAME}use_sent").replace(_NAME, "--")
 
 
 class EmbeddedFile(NamedTuple):
@@ -213,7 +220,7 @@ class EmbeddingJob:
         if kind is None or (is_gzip and kind != "jsonl"):
             raise ArgumentsError(
                 f"OUT must end in {', '.join(filter(None, by_ending))}, or have no ending, got "
-                f"{name!r}; format names the format of another ending, except .gz"
+                f"{name!r}; for another ending (but .gz), set {_NAME}format"
             )
         return kind
 
@@ -226,11 +233,14 @@ class EmbeddingJob:
         streams = [name for name, form in FORMATS.items() if form.can_stream]
         has_no_keys = not self._format.has_sentence_keys
         for is_broken, rule in (
-            (by_sentence and has_no_keys, f"{kind} cannot hold sentence_keys"),
-            (by_sentence and self.has_ids, "sentence_keys excludes ids and FASTA, which has ids"),
-            (self.ids is not None and self.is_fasta, "ids excludes FASTA, which has ids"),
-            (self.resume and self.force, "resume continues, force starts over: choose one"),
-            (stream and self.resume, "resume continues a file; the output is a stream"),
+            (by_sentence and has_no_keys, f"{kind} cannot hold {_NAME}sentence_keys"),
+            (by_sentence and self.has_ids, f"{_NAME}sentence_keys excludes {_NAME}ids and FASTA"),
+            (self.ids is not None and self.is_fasta, f"{_NAME}ids excludes FASTA, which has ids"),
+            (
+                self.resume and self.force,
+                f"{_NAME}resume continues, {_NAME}force starts over: choose one",
+            ),
+            (stream and self.resume, f"{_NAME}resume continues a file; the output is a stream"),
             (stream and kind not in streams, f"a stream can be {' or '.join(streams)}, not {kind}"),
         ):
             if is_broken:
