@@ -226,6 +226,16 @@ def test_the_rules_of_spacy():
         # No letter is a capital, although Unicode has capitals of Georgian.
         ("ka", "ეს ერთია.|„ეს ორია!“|ა. ჯანაშია ქ. თბილისში ცხოვრობდა.|რატომ?|3,5 კმ."),
         ("el", "Τι είναι;|Δεν ξέρω."),
+        ("de", "Das gilt z. B. Hunden.|Er starb 44 v. Chr. in Rom, i. d. R. Sonntags.|Gut"),
+        ("fr", "Il vécut en 50 av. J.-C. près de Rome.|M. Duval dort."),
+        ("fr", "Voir l'art. 5 et la fig. 2.|Elle dit : «Oui.»|Il part."),
+        ("es", "Vive en EE. UU. desde 1999.|Fue el siglo V a. C. en Roma, S. A. incluida.|Sí."),
+        ("ca", "Va néixer l'any 40 a. C. a Roma.|Visc a l'av. Diagonal."),
+        ("it", "Nacque nel 40 a. C. a Roma.|Lo dice l'art. 3 del codice.|E poi"),
+        ("ru", "Это г. Москва и т. д.|В 1799 г.|Он жил в г. Твери в 1904-1905 гг.|Вот им. Кирова."),
+        ("pl", "To ul. Długa i tzw. Nowa.|W 2008 r.|Jan wyjechał."),
+        ("nl", "Het is mgr. Jansen.|,,Ik denk het.''|Dat is zo."),
+        ("en", "See Eq. 4 and Fig. 2.|It is McDonald's.|Then we left.|Mr. Vitamin c. 5 v. Smith"),
     ],
 )  # fmt: skip
 def test_sentences(language, text):

@@ -485,32 +485,49 @@ _GREEK_MARKS = re.compile(f"[{_ALWAYS}{_BEFORE_SPACE};]+")
 _ATTACHED = re.compile(r"[\"'’”“»«›‹」』）】》〉］｝)\]}*_]*(?=\s|$)")
 _LAST_MARK = re.compile(rf"[{_ALWAYS}{_BEFORE_SPACE}]\s?[\"'’”“»«›‹」』）】》〉］｝)\]}}*_]*$")
 _CLOSING = re.compile("[’”」』）】》〉］｝)]*")
-_STRAIGHT_QUOTE = re.compile(r'"|\s*"(?=\s|$)')
+_QUOTE = re.compile("\"|''|``|,,")
+_STRAIGHT_QUOTE = re.compile(rf"(?:{_QUOTE.pattern})|\s*(?:{_QUOTE.pattern})(?=\s|$)")
 _SHADS = re.compile(r"(?:\s*[\u0f0d-\u0f14])*")  # Tibetan writes two marks, with a space between
-_OPENING = re.compile(r"\s*(?:[\"'‘“”„‚«»‹›「『（【《〈(\[{¿¡*_#—–-]\s*)*")
+_OPENING = re.compile(r"\s*(?:(?:[\"'‘“”„‚«»‹›「『（【《〈(\[{¿¡*_#—–-]|,,)\s*)*")
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"(\w+)(.?)")
+_INITIAL = re.compile(r"[^\W\d_]\.")
+_AFTER_APOSTROPHE = re.compile(r"^\w+['’](?=\w\w)")  # dell'art.
 _GEORGIAN = re.compile("[\u10d0-\u10ff]")
 
 # Abbreviations, whose dot does not end a sentence, in lower case.
 _ABBREVIATIONS = {
-    "de": "dr prof hr fr frl st nr bzw ca vgl usw etc evtl ggf inkl sog str tel abs hrsg jh jhd "
-    "mio mrd geb gest österr dipl ing",
-    "en": "mr mrs ms dr prof rev hon st gen col maj capt lt sgt sen rep gov pres messrs mt ft sr "
-    "jr bros co corp inc ltd dept univ assn vs cf etc al ed eds trans approx ca est fig figs vol "
-    "pp chap sec jan feb mar apr aug sept oct nov dec c v",
-    "es": "sr sra srta dr dra prof ud uds vd ing gral núm pág págs vol etc aprox avda",
-    "fr": "mm mme mlle dr mgr st ste etc cf chap vol éd bd",
+    "ca": "sr sra dra av prof pàg pàgs núm aprox avda pl tel vol",
+    "de": "prof hr fr frl nr bzw ca vgl usw evtl ggf inkl sog str tel abs hrsg jh jhd mio mrd geb "
+    "gest österr dipl ing std min sek bd bde kap abb aufl allg bes bspw ehem einschl gem hg insb "
+    "jan febr aug sept okt nov dez lat lfd max mind ev kath röm sen zzgl",
+    "en": "hon gen col maj capt lt sgt sen rep gov pres messrs mt ft sr drs co corp inc ltd dept "
+    "univ assn cf al ed eds trans approx ca est fig figs vol pp chap sec eq eqs jan feb mar apr "
+    "aug sept oct nov dec pvt",
+    "es": "sr sra sres srta dra prof ud uds vd ing gral núm pág págs vol aprox avda ee art cap fig "
+    "ed dpto sto sta tel prov lic trad gob hnos",
+    "fr": "mm mme mlle mgr ste cf chap vol éd bd av apr env fig ex tél art boul hab janv févr juil "
+    "sept oct nov déc trad coll dir",
     "hi": "डॉ श्री प्रो सु कु पं मो",
-    "it": "sig sigg dott ing avv prof ecc pag pagg vol cap",
-    "nl": "dr dhr mw mevr prof ing mr drs enz bijv ca blz nr jl st",
-    "pl": "dr prof mgr inż np itd itp tzw ul św",
-    "pt": "sr sra srta dr dra prof profa eng etc pág págs vol aprox",
-    "ru": "тыс млн млрд руб коп ул проф акад им св стр рис см напр др",
+    "it": "sig sigg dott ing avv ecc pag pagg vol cap art artt on mons geom rag gen col ten prov "
+    "sez op tab fig es tel trad",
+    "nl": "dhr mw mevr drs ing enz bijv ca blz nr jl mgr ds jhr ir gebr afd zgn resp incl excl jan "
+    "febr aug sept okt nov dec",
+    "pl": "mgr inż np itd itp tzw ul św im godz gen mjr płk ppłk kpt por al pl os ks bp abp ok ust "
+    "pkt poz woj pow gm tel tj red wyd str nadkom kom hab",
+    "pt": "sr sra srta dra profa eng pág págs vol aprox av sto sta tel cap gen ed cel ltda cia arq",
+    "ru": "тыс млн млрд руб коп ул проф акад им св стр рис см напр др обл гг вв пос дер просп пл "
+    "пер наб род ум ок букв англ нем фр лат греч ред изд соч доц ген полк табл гл",
 }
-_COMMON_ABBREVIATIONS = "mr mrs ms dr prof st vs etc"
+_COMMON_ABBREVIATIONS = "mr mrs ms dr prof st vs etc bros jr"  # in all languages
 # Abbreviations only before a number.
-_BEFORE_NUMBER = frozenset("no nos nr p s art ch pt".split())
+_BEFORE_NUMBER = frozenset(
+    "no nos nr nrs p pp s art arts ch chap pt pts eq eqs fig figs tab tabs sec sect vol vols ex "
+    "abb kap cap pag pág núm ст рис табл стр гл".split()
+)
+# Years, centuries and units, which may end a sentence after a number.
+_AFTER_NUMBER = frozenset("г гг в вв м к r w m h l g k".split())
+_VOWELS = frozenset("aeiouyаеёиоуыэюяіїєαεηιουω")  # of words with one letter
 # Languages with a dot after ordinal numbers: am 3. Oktober.
 _DOTTED_ORDINALS = frozenset(
     "bs cs da de et eu fi hr hu is lb lv nb nn no pl sk sl sr tr xx".split()
@@ -540,7 +557,7 @@ def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
             end = _end_of(_CLOSING, text, end)
         else:
             continue  # within a word, or before a comma
-        n_quotes += text.count('"', n_scanned, end)
+        n_quotes += len(_QUOTE.findall(text, n_scanned, end))
         has_letter = has_letter or any(map(str.isalpha, text[n_scanned:end]))
         n_scanned = end
         if n_quotes % 2:  # the next quote closes
@@ -573,13 +590,19 @@ def _may_end(text: str, start: int, marks: re.Match[str], end: int, language: st
     words = text[max(start, marks.start() - 30) : marks.start()].split()
     if marks[0] != "." or not words:
         return True
-    last = words[-1].lstrip("([{\"'‘“„«¿¡*_—–-").casefold()
+    last = _AFTER_APOSTROPHE.sub("", words[-1].lstrip("([{\"'‘“„«¿¡*_—–-")).casefold()
     if last.isdecimal():
         return len(last) > 2 or language not in _DOTTED_ORDINALS
     if last in _BEFORE_NUMBER and first.isdecimal():
         return False
     parts = words[-1].split(".")
-    is_initial = len(last) == 1 and last.isalpha() and not _is_lower(words[-1])
+    is_letter = len(last) == 1 and last.isalpha()
+    if is_letter and _INITIAL.match(text, following):  # a. C., z. B.
+        return False
+    before = words[-2] if len(words) > 1 else ""
+    if (last in _AFTER_NUMBER and before[-1:].isdecimal()) or before == "т.":  # 1799 г., и т. д.
+        return True
+    is_initial = is_letter and not (_is_lower(words[-1]) and last in _VOWELS)
     is_dotted = len(parts) > 1 and all(part.isalpha() and len(part) <= 2 for part in parts)
     if not (is_initial or is_dotted or last in _abbreviations(language)):
         return True
@@ -595,4 +618,4 @@ def _is_lower(text: str) -> bool:
 
 @functools.cache
 def _abbreviations(language: str) -> frozenset[str]:
-    return frozenset(_ABBREVIATIONS.get(language, _COMMON_ABBREVIATIONS).split())
+    return frozenset(f"{_ABBREVIATIONS.get(language, '')} {_COMMON_ABBREVIATIONS}".split())
