@@ -99,7 +99,7 @@ class Report:
 
     def as_text(self) -> str:
         """The report for a terminal."""
-        return str(self._console().export_text()).rstrip()
+        return "\n".join(map(str.rstrip, self._console().export_text().rstrip().splitlines()))
 
     def as_html(self) -> bytes:
         """The report as a page for a browser, in UTF-8."""
