@@ -6,7 +6,6 @@ import contextlib
 import errno
 import gzip
 import io
-import itertools
 import json
 import lzma
 import os
@@ -109,9 +108,8 @@ def test_the_lines_of_files_and_of_streams_are_the_same(tmp_path):
         assert list(read_lines(write(tmp_path / name, data))) == expected
     assert list(read_lines(io.BytesIO(data), "standard input")) == expected
     lines = read_lines(io.BytesIO(data + b"\n\nna\xefve"), "standard input")
-    assert list(itertools.islice(lines, 7)) == [*expected, ""]
     with pytest.raises(InputError, match=r"^standard input, line 8: not UTF-8: byte 2"):
-        next(lines)
+        list(lines)
 
 
 def test_a_line_that_is_too_long(tmp_path):
