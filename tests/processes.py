@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -27,11 +26,6 @@ def start_bilm(
         text=True,
         **settings,
     )
-
-
-def bound_files(n_bytes: int) -> Callable[[], None]:
-    """A `preexec_fn` that limits the size of files, to simulate a full disk."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
 
 
 def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> Any:

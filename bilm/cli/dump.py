@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from bilm.cli import flags, run_folder
+from bilm.cli import flags, training_run
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 from bilm.terminal import import_tensorflow, note
 
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     import_tensorflow()
     from bilm.training import dump_weights
 
-    args.save_dir = run_folder.model_folder(args)
+    args.save_dir = training_run.model_folder(args)
     with_softmax = not args.without_softmax
     default = os.path.join(args.save_dir, VOCABULARY_FILE)
     has_words = args.vocab_file is not None or os.path.exists(default)
@@ -81,12 +81,12 @@ def run(args: argparse.Namespace) -> int:
     settings = flags.keywords(args, "with_states", "dtype", "softmax_dtype")
     settings |= {"with_softmax": with_softmax}
     if args.outfile is not None:
-        settings["vocab_file"] = run_folder.find_vocabulary(args).source if with_softmax else None
+        settings["vocab_file"] = training_run.find_vocabulary(args).source if with_softmax else None
         dump_weights(args.save_dir, args.outfile, overwrite=args.force, **settings)
     else:
         os.makedirs(args.model_dir, exist_ok=True)
         weights, options, words = outputs.paths
-        settings["vocab_file"] = run_folder.find_vocabulary(args).source
+        settings["vocab_file"] = training_run.find_vocabulary(args).source
         settings |= {"options_file": options, "words_file": words}
         dump_weights(args.save_dir, weights, overwrite=args.force, **settings)
     print("\n".join(outputs.paths))

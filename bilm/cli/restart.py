@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from bilm.cli import flags, run_folder, training_run
+from bilm.cli import flags, training_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +26,10 @@ def run(args: argparse.Namespace) -> int:
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
     training_run.join_workers(args.n_gpus)
-    options, state, checkpoint = run_folder.read_run(args.save_dir)
+    options, state, checkpoint = training_run.read_run(args.save_dir)
     if state is None:
         # The original program does not record its position in the text: count the current text.
         options = dataclasses.replace(options, n_train_tokens=None)
     options, settings = training_run.override(options, args), training_run.run_settings(args, state)
-    vocabulary, options = run_folder.load_vocabulary(args, options, args.save_dir)
+    vocabulary, options = training_run.load_vocabulary(args, options, args.save_dir)
     return training_run.run_training(args, options, settings, vocabulary, checkpoint)

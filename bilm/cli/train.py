@@ -29,7 +29,7 @@ import os
 import shlex
 from typing import Any
 
-from bilm.cli import flags, run_folder, training_run
+from bilm.cli import flags, training_run
 from bilm.core.errors import InputError, differences, without_secrets
 from bilm.core.options import Options, preset, preset_like
 from bilm.files.reading import find_files, holds_checkpoint
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         warn_if_other_tokenizer(args.train_prefix, options.tokenizer)
     options = dataclasses.replace(options, tokenizer=tokenizer)
     source = args.options_file or args.init_from or "the preset"
-    vocabulary, options = run_folder.load_vocabulary(args, options, source)
+    vocabulary, options = training_run.load_vocabulary(args, options, source)
     if args.init_from is None:
         training_run.join_workers(args.n_gpus)
     from bilm.training.planning import fast_precision
@@ -130,7 +130,7 @@ def _find_same_run(
     args: argparse.Namespace, options: Options, settings: dict[str, Any]
 ) -> tuple[Options, str]:
     """The options and checkpoint of the run in --save_dir, whose options must match the flags."""
-    saved, state, checkpoint = run_folder.read_run(args.save_dir)
+    saved, state, checkpoint = training_run.read_run(args.save_dir)
     reason = "it is from the original program"
     if state is not None:
         # The first call may have computed these from the text.
