@@ -13,15 +13,7 @@ from bilm import ELMo
 from bilm.analysis import Change, Occurrences, measure_change, sample_targets
 from bilm.analysis.change_page import write_change_page
 from bilm.analysis.occurrences import forms_of
-from bilm.analysis.semantic_change import (
-    agreement,
-    cluster_uses,
-    distances,
-    excess_interval,
-    read_gold,
-    read_targets,
-    save_uses,
-)
+from bilm.analysis.semantic_change import Groups, cluster_uses, distances, read_targets
 from bilm.cli import main
 from bilm.core.errors import InputError
 from tests.command_line import input_error
@@ -43,31 +35,47 @@ def elmo(model):
 # Measures
 
 
+def groups(*vectors, documents=None):
+    """Old and new vectors (n, dim), each its own document by default."""
+    documents = documents or [range(len(part)) for part in vectors]
+    return Groups.from_vectors(vectors, documents, np.zeros(sum(map(len, vectors)), int))
+
+
+def excess(made):
+    return float(made.excess(np.arange(len(made.sizes))[np.newaxis] < made.n_old)[0])
+
+
 def test_distances_are_those_of_all_pairs():
     old, new = (RNG.normal(1, 1, (n, 5)).astype(np.float32) for n in (7, 4))
-    prt, apd, excess = distances(old, new)
+    prt, apd = distances(old, new)
     means = [vectors.mean(axis=0) for vectors in (old, new)]
     assert prt == pytest.approx(1 / (1 - cdist([means[0]], [means[1]], "cosine")[0, 0]), rel=1e-5)
     assert apd == pytest.approx(cdist(old, new, "cosine").mean(), rel=1e-5)
     within = [
         cdist(part, part, "cosine")[~np.eye(len(part), dtype=bool)].mean() for part in (old, new)
     ]
-    assert excess == pytest.approx(apd - np.mean(within), rel=1e-4)
+    assert excess(groups(old, new)) == pytest.approx(apd - np.mean(within), rel=1e-4)
+    # Between documents: the first three old vectors are one.
+    same = np.zeros((7, 7), bool)
+    same[:3, :3] = True
+    within[0] = cdist(old, old, "cosine")[~same & ~np.eye(7, dtype=bool)].mean()
+    made = groups(old, new, documents=["aaabcde", "abcd"])
+    assert excess(made) == pytest.approx(apd - np.mean(within), rel=1e-4)
 
 
 def test_means_that_point_away_from_each_other():
-    prt, apd, _ = distances(np.array([[1.0, 0], [2, 0]]), np.array([[-1.0, 0], [-1, 0]]))
+    prt, apd = distances(np.array([[1.0, 0], [2, 0]]), np.array([[-1.0, 0], [-1, 0]]))
     assert prt == np.inf and apd == 2
 
 
 def test_without_change_the_excess_is_zero_on_average():
     """Both corpora have the same two senses: distances within and between them are equal."""
-    found = []
+    values = []
     for _ in range(400):
         draws = [RNG.normal(size=(n, 8)) + 3 * RNG.integers(2, size=(n, 1)) for n in (6, 30)]
-        found.append(distances(*draws)[1:])
-    apd, excess = np.array(found).T
-    assert abs(excess.mean()) < 4 * excess.std() / 20 and apd.mean() > 0.3
+        values.append((distances(*draws)[1], excess(groups(*draws))))
+    apd, found = np.array(values).T
+    assert abs(found.mean()) < 4 * found.std() / 20 and apd.mean() > 0.3
 
 
 def occurrences(words, seed=0):
@@ -106,9 +114,10 @@ def test_words_are_ranked_by_excess():
 
 def test_clusters_of_both_corpora():
     old, new = occurrences({"w": senses(12, 4)}), occurrences({"w": senses(5, 15)}, seed=1)
-    found = cluster_uses(old, new, "top", 0)
+    found = cluster_uses(old, new, "top")
     assert len(found.clusters) == 2
-    assert found.shares.tolist() == [[0.25, 0.75], [0.75, 0.25]]  # the larger cluster first
+    shares = [[share.value for share in corpus] for corpus in found.shares]
+    assert shares == [[0.25, 0.75], [0.75, 0.25]]  # the larger cluster first
     assert found.occurrences.labels == ["old"] * 16 + ["new"] * 20
     for corpus, seed in (("old", 0), ("new", 1)):
         uses = found.typical(0, corpus, 3)
@@ -117,18 +126,52 @@ def test_clusters_of_both_corpora():
     assert set(found.clusters.of[found.typical(0, "new", 9)]) == {0}
 
 
-def test_the_interval_of_the_excess_covers_other_samples():
-    """Of 100 samples of an unchanged word, about 95 have 0 in their interval."""
+def test_the_interval_of_the_excess_is_as_wide_as_its_spread():
+    """Of 200 samples of an unchanged word, at 60 + 60 occurrences."""
     rng = np.random.default_rng(5)
-    draws = [rng.normal(size=(2, 30, 8)) + 1 for _ in range(100)]
-    found = [excess_interval(*draw, seed=k) for k, draw in enumerate(draws)]
-    assert 85 <= sum(low <= 0 <= high for low, high in found) <= 100
-    # Few occurrences: some resamples are one occurrence, n times.
-    found = [excess_interval(old[:3], new[:3]) for old, new in draws]
-    assert all(-1 < low < high < 2 for low, high in found)
-    assert sum(low <= 0 <= high for low, high in found) >= 85
-    low, high = excess_interval(draws[0][0], draws[0][1] + np.eye(8)[0] * 9)
-    assert 0 < low < distances(draws[0][0], draws[0][1] + np.eye(8)[0] * 9)[2] < high
+    samples = [groups(*rng.normal(size=(2, 60, 8)) + 1) for _ in range(200)]
+    intervals = np.array([made.excess_interval(rng) for made in samples])
+    assert np.mean((intervals[:, 0] <= 0) & (intervals[:, 1] >= 0)) > 0.92
+    spread = np.ptp(np.percentile([*map(excess, samples)], [2.5, 97.5]))
+    assert 0.9 < np.mean(intervals[:, 1] - intervals[:, 0]) / spread < 1.45
+    old, new = rng.normal(size=(2, 30, 8)) + 1
+    low, high = (made := groups(old, new + np.eye(8)[0] * 9)).excess_interval(rng)
+    assert 0 < low < excess(made) < high
+
+
+@pytest.mark.parametrize("n_each", [1, 10])
+def test_p_values_are_uniform_without_change(n_each):
+    """About one of ten unchanged words has a p below 0.1: independent occurrences, or documents
+    whose occurrences are alike."""
+    rng = np.random.default_rng(1)
+    found = []
+    for _ in range(100):
+        documents = [np.repeat(np.arange(12), n_each)] * 2
+        shifts = rng.normal(size=(2, 12, 6)).repeat(n_each, axis=1)
+        vectors = shifts + 0.3 * rng.normal(size=shifts.shape) + 1
+        made = groups(*vectors, documents=documents)
+        is_old = np.tile(np.arange(24) < 12, (100, 1))
+        is_old[1:] = rng.permuted(is_old[1:], axis=1)
+        values = made.excess(is_old)
+        found.append((values >= values[0] - 1e-9).mean())
+    assert 2 <= np.sum(np.array(found) <= 0.1) <= 20
+
+
+def test_permutation_tests_of_changed_and_unchanged_words():
+    old = occurrences({"same": senses(15, 15), "new": senses(30, 0)})
+    new = occurrences({"same": senses(15, 15), "new": senses(15, 15)})
+    changed, same = measure_change(old, new)
+    assert changed.word == "new" and changed.excess_p == changed.jsd_p == 1 / 1000
+    assert same.excess_p > 0.05 and same.jsd_p > 0.05
+    (share, other), (new_share, _) = changed.shares_old, changed.shares_new
+    assert (share.value, other.value, new_share.value) == (1, 0, 0.5)
+    assert other.low == pytest.approx(0, abs=1e-9) and 0.1 < other.high < 0.12  # Wilson
+    # Two documents in each corpus are too few.
+    documents = [[k % 2 for k in range(60)]] * 2
+    assert not any(c.is_measured for c in measure_change(old, new, documents=documents))
+    documents = [[k % 5 for k in range(60)]] * 2
+    by_document = measure_change(old, new, documents=documents)[0]
+    assert by_document.excess_p == pytest.approx(1 / 126, abs=0.006)  # of 252 ways, two as far
 
 
 def test_many_occurrences_with_equal_vectors():
@@ -189,92 +232,7 @@ def test_occurrences_are_labelled_with_their_target():
         sample_targets(LINES, "bank")  # not its letters
 
 
-def test_targets_with_a_part_of_speech():
-    """In a tagged corpus only tagged tokens are occurrences; the sentences have no tags."""
-    tagged = ["they attack the attack_nn", "a plane_nn attack_nn", "an attack_vb x_y"]
-    sample = sample_targets(tagged, ["attack_nn", "tree_nn"], lemma_pos=True)
-    assert drawn(sample) == [
-        ("attack_nn", "they attack the [attack]"),
-        ("attack_nn", "a plane [attack]"),
-    ]
-    assert sample.counts == {"attack_nn": 2, "tree_nn": 0}
-    plain = sample_targets(["they attack", "the Attack_of it"], ["attack_nn"], lemma_pos=True)
-    assert drawn(plain) == [("attack_nn", "they [attack]")]
-    upper = sample_targets(["They_PRP Attack_NN", "._. attack_VB"], ["attack_Nn"], lemma_pos=True)
-    assert drawn(upper) == [("attack_Nn", "They [Attack]")]
-    case = sample_targets(["a_DT attack_NN"], ["attack_nn"], lemma_pos=True, match_case=True)
-    assert drawn(case) == [("attack_nn", "a [attack]")]
-    exact = sample_targets(tagged, ["attack_nn"])
-    assert drawn(exact)[0] == ("attack_nn", "they attack the [attack_nn]")
-
-
-# Files
-
-
-def test_uses_are_saved_as_semeval2020_has_them(tmp_path):
-    vectors = {"file": senses(2, 1), "attack_nn": senses(1, 0), "gone": senses(0, 0)}
-    save_uses(tmp_path / "old.npz", occurrences(vectors), vectors)
-    with np.load(tmp_path / "old.npz") as loaded:
-        assert set(loaded) == set(vectors)
-        for word, expected in vectors.items():
-            np.testing.assert_array_equal(loaded[word], expected.astype(np.float32))
-
-
-# Gold scores
-
-
-def changes(**excess):
-    return [
-        Change(word, 9, 9, prt=1 / value, apd=value, jsd=0.5, excess=value)
-        for word, value in excess.items()
-    ]
-
-
-@pytest.mark.slow
-def test_agreement_with_graded_gold():
-    found = changes(a=0.1, b=0.2, c=0.3, d=0.4)
-    found += [Change("rare", 1, 1)]
-    gold = {"a": 0.0, "b": 0.5, "c": 0.4, "d": 0.9, "rare": 1, "other": 1}
-    by_measure = {line.measure: line for line in agreement(found, gold)}
-    assert by_measure["excess"].statistic == "Spearman" and by_measure["excess"].n == 4
-    assert by_measure["excess"].value == pytest.approx(0.8)
-    assert by_measure["PRT"].value == pytest.approx(-0.8)
-    assert np.isnan(by_measure["JSD"].value)
-    assert -1 <= by_measure["excess"].low < 0.8 < by_measure["excess"].high <= 1
-    assert agreement(found, gold, seed=1)[0].low == agreement(found, gold, seed=1)[0].low
-
-
-def test_agreement_with_binary_gold():
-    """Words above the mean of the measure, 0.3, are predicted to have changed."""
-    found = changes(**{"a+as": 0.1, "b": 0.25, "c": 0.35, "d": 0.5})
-    gold = {"a": 0, "b": 1, "c": 0, "d": 1}
-    lines = [line for line in agreement(found, gold) if line.measure == "excess"]
-    assert [line.statistic for line in lines] == ["accuracy", "AUC"]
-    assert [line.value for line in lines] == [0.5, 0.75]
-    assert 0 <= lines[0].low <= 0.5 <= lines[0].high <= 1
-
-
-def test_gold_files(tmp_path):
-    path = tmp_path / "gold.txt"
-    path.write_text("attack_nn\t0.25\n\nbank\t1\n", encoding="utf-8")
-    assert read_gold(path) == {"attack_nn": 0.25, "bank": 1}
-    for line in ("bank 1", "bank\tmuch", "bank\tnan"):
-        path.write_text(f"a\t1\n{line}\n", encoding="utf-8")
-        with pytest.raises(InputError, match=r"line 2: must be a word, a tab and a finite number"):
-            read_gold(path)
-    with pytest.raises(InputError, match="at least 3 of the measured words must have"):
-        agreement(changes(a=0.1, b=0.2), {"a": 1, "b": 0})
-    with pytest.raises(InputError, match="must not all be equal"):
-        agreement(changes(a=0.1, b=0.2, c=0.3), dict.fromkeys("abc", 1))
-
-
 # The page
-
-
-def test_gold_with_two_scores_of_a_word(tmp_path):
-    (tmp_path / "gold.txt").write_text("bank\t0.5\ncell\t1\nbank\t0.9\n", "utf-8")
-    with pytest.raises(InputError, match=r"gold.txt, line 3: 'bank' must have one score"):
-        read_gold(tmp_path / "gold.txt")
 
 
 def test_the_page_of_changed_words(tmp_path):
@@ -322,9 +280,7 @@ def place(model, tmp_path, monkeypatch):
         (tmp_path / f"{name}.txt").write_text("\n".join([*lines, "once rare"]), encoding="utf-8")
     (tmp_path / "targets.txt").write_text("bank+banks\nshore\ntree\nrare\n", encoding="utf-8")
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
-    (tmp_path / "gold.txt").write_text("bank\t0.9\nshore\t0.2\ntree\t0.1\n", encoding="utf-8")
-    options, weights = model.files
-    return ["--options_file", options, "--weight_file", weights]
+    return ["--model", str(model.folder)]
 
 
 def command(*more, old="old.txt", new="new.txt", out="change.tsv"):
@@ -338,36 +294,33 @@ def table(path):
 
 @pytest.mark.eager
 def test_the_subcommand(place, elmo, capsys):
-    more = ["--gold", "gold.txt", "--save_uses", "uses", "--layer", "1"]
-    more += ["--page", "change.html", "--page_words", "2"]
+    more = ["--layer", "1", "--page", "change.html"]
     assert main(command(*place, *more)) == 0
     printed = capsys.readouterr()
     head, *rows = table("change.tsv")
     assert head == [
-        "word", "occurrences_old", "occurrences_new", "excess", "PRT", "APD", "geometric_mean",
-        "JSD", "excess_low", "excess_high",
+        "word", "occurrences_old", "occurrences_new", "per_million_old", "per_million_new",
+        "excess", "excess_low", "excess_high", "excess_p", "JSD", "JSD_p", "PRT", "APD",
+        "geometric_mean", "clusters_old", "clusters_new",
     ]  # fmt: skip
     lines = [Path(f"{name}.txt").read_text("utf-8").split("\n") for name in ("old", "new")]
     samples = [sample_targets(part, read_targets("targets.txt")) for part in lines]
     expected = measure_change(*(Occurrences.encoded(elmo, s) for s in samples), layer=1)
     assert [row[:3] for row in rows] == [[c.word, str(c.n_old), str(c.n_new)] for c in expected]
-    assert rows[-1] == ["rare", "1", "1", *["nan"] * 7]
+    assert rows[-1][:3] == ["rare", "1", "1"] and rows[-1][5:14] == ["nan"] * 9
+    assert rows[-1][14:] == ["", ""]
     for row, change in zip(rows[:-1], expected, strict=False):
-        numbers = [change.excess, change.prt, change.apd, change.geometric_mean, change.jsd,
-                   change.excess_low, change.excess_high]  # fmt: skip
+        numbers = [1e6 * change.n_old / 226, 1e6 * change.n_new / 226, *change[5:13]]
         assert change.excess_low <= change.excess <= change.excess_high
-        assert list(map(float, row[3:])) == pytest.approx(numbers, rel=1e-4, abs=1e-6)
+        values = list(map(float, row[3:14]))
+        assert values.pop() == pytest.approx(change.geometric_mean, rel=1e-4)
+        assert values == pytest.approx(numbers, rel=1e-3, abs=2e-3)
+        assert row[14] == ", ".join(map(str, change.shares_old))
     assert "Not measured, with fewer than 3 occurrences in a corpus: rare" in printed.err
     said = printed.out.splitlines()
-    assert said[:5] == ["change.tsv", "change.html", "uses/old.npz", "uses/new.npz", ""]
-    assert said[5].startswith("Spearman  excess") and said[5].endswith("3 words")
+    assert said == ["change.tsv", "change.html"]
     content = Path("change.html").read_text("utf-8")
-    assert content.count("<section>") == 2 and "old.txt and new.txt" in content
-    with np.load("uses/new.npz") as uses:
-        assert {word: uses[word].shape for word in uses} == {
-            "bank+banks": (16, elmo.dim), "shore": (8, elmo.dim), "tree": (8, elmo.dim),
-            "rare": (1, elmo.dim),
-        }  # fmt: skip
+    assert content.count("<section>") == 3 and "old.txt and new.txt" in content
     assert "--force" in input_error(command(*place), capsys)
 
 
@@ -375,19 +328,12 @@ def test_the_subcommand(place, elmo, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"new": "targets.txt", "more": ["--match_case", "--lemma_pos"]},
-            "no word occurs 3 times in old",
-        ),
+        ({"new": "none.txt"}, "no word occurs 3 times in old"),
         ({"more": ["--layer", "7"]}, "--layer"),
-        ({"more": ["--gold", "targets.txt"]}, "line 1: must be a word, a tab and a finite number"),
-        ({"more": ["--gold", "rare.txt"]}, "at least 3 of the measured words"),
     ],
 )
 def test_wrong_input(place, capsys, monkeypatch, change, message):
-    Path("two.txt").write_text("bank\t0.9\nshore\t0.2\n", encoding="utf-8")
-    Path("rare.txt").write_text("bank\t0.9\nshore\t0.2\nrare\t0.5\n", encoding="utf-8")
-    Path("equal.txt").write_text("bank\t1\nshore\t1\ntree\t1\n", encoding="utf-8")
+    Path("none.txt").write_text("a tree\nthe bank\nthe shore\n", encoding="utf-8")
     if "--layer" not in message:  # found before the work
 
         def load(self):
@@ -396,3 +342,20 @@ def test_wrong_input(place, capsys, monkeypatch, change, message):
         monkeypatch.setattr("bilm.use.pretrained.Pretrained.read", load)
     more = change.pop("more", [])
     assert message in input_error(command(*place, *more, **change), capsys)
+
+
+@pytest.mark.eager
+def test_files_are_exchanged_as_a_whole(place, capsys):
+    for name in ("old", "new"):
+        lines = Path(f"{name}.txt").read_text("utf-8").splitlines()
+        for k in range(3):
+            Path(f"{name}-{k}.txt").write_text("\n".join(lines[k::3]) + "\n", encoding="utf-8")
+    parts = {"old": "old-?.txt", "new": "new-?.txt"}
+    assert main(command(*place, "--by_file", **parts)) == 0
+    head, *rows = table("change.tsv")
+    p_values = [float(row[head.index("excess_p")]) for row in rows if row[0] != "rare"]
+    # Of the 20 ways to exchange three files, the sample's is one, in about 50 of 999 draws.
+    assert len(p_values) == 3 and min(p_values) > 0.02
+    with pytest.raises(SystemExit, match="2"):
+        main(command(*place, "--by_file", "--force"))
+    assert "--by_file requires 3 files in OLD and in NEW" in capsys.readouterr().err

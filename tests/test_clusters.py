@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 from bilm import InputError
 from bilm.analysis import (
     Occurrences,
     cluster_names,
     cluster_occurrences,
-    fit_to_labels,
     nearby_words,
     substitute_words,
     typical_occurrences,
@@ -84,7 +84,7 @@ def test_neither_the_seed_nor_the_order_matters(dim):
     noise, order = rng.normal(size=(200, dim)), rng.permutation(200)
     first = cluster_occurrences(one_layer(noise), n_clusters=5)
     again = cluster_occurrences(one_layer(noise[order]), n_clusters=5, seed=1)
-    assert fit_to_labels(again, first.of[order].tolist()).ari == pytest.approx(1)
+    assert adjusted_rand_score(again.of, first.of[order]) == pytest.approx(1)
 
 
 def one_layer(vectors):
@@ -277,30 +277,3 @@ def test_names_are_distinct_and_never_empty():
     assert set(cluster_names(clusters, [[], []], "bank")) == {"bank: cluster 1", "bank: cluster 2"}
     one = cluster_occurrences(occurrences, n_clusters=1)
     assert set(cluster_names(one, [[]])) == {"all"}
-
-
-# Labels
-
-
-def test_fit_to_labels():
-    occurrences, of = clouds((30, 20))
-    clusters = cluster_occurrences(occurrences, layer=1)
-    labels = ["shore" if group == 0 else "money" for group in of]
-    fit = fit_to_labels(clusters, labels)
-    assert (fit.ari, fit.v_measure, fit.homogeneity, fit.completeness) == pytest.approx((1,) * 4)
-    assert list(fit.table.items()) == [("shore", [30, 0]), ("money", [0, 20])]
-    one = fit_to_labels(cluster_occurrences(occurrences, n_clusters=1), labels)
-    assert (one.ari, one.homogeneity, one.completeness) == (0, 0, 1)
-    assert one.table == {"shore": [30], "money": [20]}
-
-
-def test_ari_is_that_of_hubert_and_arabie():
-    """For the table [[2, 1], [1, 2]]: 2 pairs together, expected 6 * 6 / 15, at most 6."""
-    sentences = [("bank",)] * 6
-    vectors = np.array([1, 1, -1, 1, -1, -1], np.float32)[:, None, None] * np.ones((1, 1, 2))
-    occurrences = Occurrences(
-        sentences, np.array([(k, 0) for k in range(6)]), vectors.astype(np.float32)
-    )
-    fit = fit_to_labels(cluster_occurrences(occurrences, layer=0, n_clusters=2), list("aaabbb"))
-    assert fit.ari == pytest.approx((2 - 36 / 15) / (6 - 36 / 15))
-    assert sorted(map(sorted, fit.table.values())) == [[1, 2], [1, 2]]

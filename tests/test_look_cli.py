@@ -12,7 +12,7 @@ import pytest
 from bilm import ELMo, Predictor
 from bilm.analysis import Occurrences, Sample, read_labelled_uses, sample_uses
 from bilm.cli import main
-from tests.command_line import input_error, usage_error
+from tests.command_line import input_error
 from tests.scored_models import KINDS, Model
 from tests.small_runs import WORDS
 
@@ -105,9 +105,9 @@ def test_neighbours_are_those_of_the_object(place, elmo, capsys):
 def test_static_neighbours_and_aligned_words_on_a_terminal(place, capsys):
     out = run(capsys, *NEIGHBOURS, "--static", "vectors.txt", "--n", "3", "--layer", "top").out
     lines = out.splitlines()
-    assert lines[:3] == [QUERY, "", "static: vectors.txt"]
-    assert [line.split() for line in lines[3:5]] == [["0.99", "dog"], ["0.71", "苹果"]]
-    assert lines[6] == "" and lines[7].startswith("top layer: cat, ")
+    assert lines[:2] == [QUERY, ""]
+    assert lines[2].startswith("static, vectors.txt: dog 0.99, 苹果 0.71, ")
+    assert lines[3] == "" and lines[4].startswith("top layer: cat, ")
     # The words are aligned, although some characters before them are two columns wide.
     from rich.cells import cell_len
 
@@ -238,7 +238,7 @@ def test_groups_as_text_and_json(place, capsys):
         for line in cluster["lines"]:
             assert line["sentence"][line["position"]] == "cat"
     assert sum("[cat]" in line for line in lines) == sum(len(g["lines"]) for g in found["clusters"])
-    assert found["typical_words"] == "nearby" and "labels" not in found
+    assert found["typical_words"] == "nearby"
 
 
 def test_the_number_of_groups_is_chosen(place, capsys):
@@ -247,27 +247,22 @@ def test_the_number_of_groups_is_chosen(place, capsys):
     assert list(values) == [2, 3, 4, 5, 6]
     # A model with random weights has no clear clusters.
     assert len(found["clusters"]) == 1
-    (two,) = json_lines(run(capsys, *SENSES, "--max_clusters", "2", "--format", "json").out)
-    assert list(two["silhouettes"]) == ["2"]
+    assert found["reason"] in run(capsys, *SENSES).out.splitlines()[0]
     assert "silhouette by number of clusters  2: " in run(capsys, *SENSES).out
 
 
 @pytest.mark.slow
 def test_typical_words_are_substitutes_where_the_model_has_them(place, capsys):
     arguments = ["senses", "cat", "--text", "text.txt", "--clusters", "2", "--format", "json"]
-    printed = run(capsys, *arguments, "--model", "model", "--n_words", "4")
+    printed = run(capsys, *arguments, "--model", "model")
     (found,) = json_lines(printed.out)
     assert found["typical_words"] == "substitutes"
     for cluster in found["clusters"]:
         words = [word["word"] for word in cluster["words"]]
-        assert len(words) == 4 and set(words) <= set(WORDS) - {"cat"}
+        assert words and set(words) <= set(WORDS) - {"cat"}
         assert all(word["score"] < 0 for word in cluster["words"])
-    other = run(capsys, *arguments, "--model", "bare", "--substitutes_from", "run")
-    assert json_lines(other.out)[0]["typical_words"] == "substitutes"
     near = run(capsys, *arguments, "--model", "bare")
     assert "Typical words are nearby words, because the model has no softmax." in near.err
-    none = json_lines(run(capsys, *arguments, "--model", "bare", "--n_words", "0").out)[0]
-    assert [cluster["words"] for cluster in none["clusters"]] == [[], []]
 
 
 TARGETS = {"cat+dog": ["cat", "dog"], "cat+ship": ["cat"]}  # "ship" does not occur
@@ -334,59 +329,10 @@ def test_a_word_that_occurs_once_is_one_group(place, capsys):
     assert input_error(missing, capsys).endswith("the text must have an occurrence of 'ship'.")
 
 
-@pytest.fixture
-def labels(place):
-    """A file of labelled occurrences; the length of the next word determines the label."""
-    lines = []
-    for line in lines_of_text():
-        tokens = line.split()
-        for word in ("cat", "dog"):
-            if tokens.count(word) == 1 and tokens[-1] != word:
-                k = tokens.index(word)
-                label = "short" if len(tokens[k + 1]) < 4 else "long"
-                marked = " ".join([*tokens[:k], f"[{word}]", *tokens[k + 1 :]])
-                lines.append(f"{label}\t{marked}")
-    Path("uses.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return lines
-
-
-def test_fit_to_labels(labels, elmo, capsys):
-    arguments = ["senses", "cat", "--model", "bare", "--labels", "uses.tsv", "--clusters", "3"]
-    (found,) = json_lines(run(capsys, *arguments, "--format", "json").out)
-    n = sum("[cat]" in line for line in labels)
-    assert found["occurrences"] == n
-    fit = found["labels"]
-    assert set(fit) == {"ari", "v_measure", "homogeneity", "completeness", "table"}
-    assert np.sum([*fit["table"].values()], axis=0).tolist() == [
-        g["size"] for g in found["clusters"]
-    ]
-    text = run(capsys, *arguments).out
-    assert (
-        f"agreement with the labels: ARI {fit['ari']:.3f}, V-measure {fit['v_measure']:.3f}" in text
-    )
-    rows = [line.split() for line in text.splitlines()[-2:]]
-    assert {row[0]: list(map(int, row[1:])) for row in rows} == fit["table"]
-    each = json_lines(run(capsys, *arguments[:1], *arguments[2:], "--format", "json").out)
-    assert sorted(word["word"] for word in each) == ["cat", "dog"]
-
-
-def test_labels_that_are_kept_with_the_occurrences(labels, capsys):
-    first = run(capsys, "senses", "--model", "bare", "--labels", "uses.tsv",
-                "--occurrences", "uses.npz").out  # fmt: skip
-    assert run(capsys, "senses", "cat", "dog", "--occurrences", "uses.npz").out
-    again = run(capsys, "senses", *[line.split(":")[0] for line in first.splitlines()
-                if " occurrences, top layer" in line], "--occurrences", "uses.npz").out  # fmt: skip
-    assert "ARI" in again and again.count("agreement with the labels") == 2
-
-
 def test_the_groups_of_all_uses_are_written_as_labels(place, capsys):
     run(capsys, *SENSES, "--clusters", "2", "--out", "cat.tsv")
     sample = read_labelled_uses("cat.tsv")
     assert len(set(sample.labels)) == 2 and isinstance(sample, Sample)
-    (found,) = json_lines(
-        run(capsys, *SENSES[:4], "--labels", "cat.tsv", "--clusters", "2", "--format", "json").out
-    )
-    assert found["labels"]["ari"] == pytest.approx(1)
     error = input_error([*SENSES, "--out", "cat.tsv"], capsys)
     assert error.endswith("cat.tsv' would be overwritten: --force allows it.")
     run(capsys, *SENSES, "--out", "cat.tsv", "--force")
@@ -407,17 +353,3 @@ def test_uses_that_could_not_be_read_again_are_left_out(place, capsys):
     noted = ["senses", "cat", "--model", "bare", "--text", "notes.txt", "--out", "cat.tsv"]
     assert "cat.tsv: 1 occurrence skipped" in run(capsys, *noted).err
     assert Path("cat.tsv").read_text(encoding="utf-8") == "all\tc [cat] d\n"
-
-
-def test_flags_that_do_not_go_together(labels, capsys):
-    arguments = ["senses", "cat", "--model", "bare"]
-    both = [*arguments, "--labels", "uses.tsv", "--text", "text.txt"]
-    assert "--labels replaces --text" in usage_error(both, capsys)
-    assert "name a word, or --labels" in usage_error(["senses", "--model", "bare"], capsys)
-    missing = ["senses", "ship", "tree", "--model", "bare", "--labels", "uses.tsv"]
-    assert input_error(missing, capsys).endswith(
-        "uses.tsv: must have an occurrence of 'ship', 'tree'."
-    )
-    assert "got 7" in input_error([*SENSES, "--layer", "7"], capsys)
-    bare = [*SENSES, "--substitutes_from", "bare"]
-    assert "the softmax (softmax/b), which predicts" in input_error(bare, capsys)

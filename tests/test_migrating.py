@@ -344,32 +344,3 @@ def test_outputs_of_the_module(model, elmo):
     np.testing.assert_array_equal(tokens[0][:, :dim], tokens[0][:, dim:])
     padded = np.array([[*s, *[""] * (4 - len(s))] for s in SENTENCES])
     close(np.concatenate(elmo.encode(padded)), np.concatenate(elmo.encode(SENTENCES)))
-
-
-# semeval2020
-
-
-@pytest.mark.slow
-def test_scripts_of_semeval2020(model, tmp_path):
-    """cosine.py (mode mean) and distance.py on the vectors that `bilm change` saves."""
-    for name, end in (("old", "here"), ("new", "there")):
-        lines = [f"{a} saw {b} {end}\n" for a in ("they", "we", "it", "It") for b in ("it", "us")]
-        (tmp_path / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
-    (tmp_path / "words.txt").write_text("saw\nit\nthem\n", encoding="utf-8")
-    out, uses = tmp_path / "change.tsv", tmp_path / "uses"
-    arguments = ["--targets", tmp_path / "words.txt", "--model", model.folder, "--match_case",
-                 "--out", out, "--save_uses", uses]  # fmt: skip
-    texts = [tmp_path / "old.txt", tmp_path / "new.txt"]
-    assert main(["change", *map(str, texts), *map(str, arguments)]) == 0
-    header, *rows = (line.split("\t") for line in out.read_text("utf-8").splitlines())
-    found = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
-    assert found["them"]["PRT"] == "nan"
-    with np.load(uses / "old.npz") as old, np.load(uses / "new.npz") as new:
-        for word, count in (("saw", 8), ("it", 6)):  # extract_elmo.py leaves out "It"
-            assert len(old[word]) == len(new[word]) == count
-            means = [vectors[word].mean(axis=0) for vectors in (old, new)]
-            means = [mean / np.linalg.norm(mean) for mean in means]
-            assert float(found[word]["PRT"]) == pytest.approx(1 / (means[0] @ means[1]), rel=1e-5)
-            units = [v[word] / np.linalg.norm(v[word], axis=1)[:, None] for v in (old, new)]
-            apd = (1 - units[0] @ units[1].T).mean()
-            assert float(found[word]["APD"]) == pytest.approx(apd, rel=1e-3)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from bilm import InputError
-from bilm.analysis import draw, project, write_picture
+from bilm.analysis import Context, draw, project, write_picture
+from bilm.analysis.contexts import line_markup
 from tests.hand_made import two_senses
 
 pytest.importorskip("matplotlib")
@@ -127,6 +128,23 @@ def test_many_labels_have_shapes_and_the_rarest_are_others(tmp_path):
     assert figure.legends[0].get_texts()[-1].get_text() == "others (5)"
 
 
+@pytest.mark.parametrize("length", [3, 60, 200])
+def test_the_whole_legend_is_in_the_picture(length):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    labels = [f"{k} {'word ' * (length // 5)}"[:length].strip() for k in range(20)]
+    occurrences = replace(two_senses(10), labels=labels)
+    figure = draw(occurrences, project(occurrences))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 20
+    for text in legend.get_texts():
+        box = text.get_window_extent(canvas.get_renderer())
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    assert min(axes.get_window_extent().height for axes in figure.axes) > 200
+
+
 def test_labels_that_begin_with_an_underscore_are_in_the_legend(projected):
     occurrences, projection = projected
     labels = [f"_{k % 2}" for k in range(len(occurrences))]
@@ -154,7 +172,7 @@ def test_the_data_of_a_page(projected, tmp_path):
     data = data_of(page_of(tmp_path, occurrences, projection))
     assert [(kind["name"], kind["n"]) for kind in data["kinds"]] == [("money", 8), ("river", 8)]
     assert [kind["style"] for kind in data["kinds"]] == [0, 1] and data["what"] == "labels"
-    assert data["rows"][0] == [1, "birch muddy", "bank", "birch ."]
+    assert data["rows"][0] == [1, "birch muddy", "bank", "birch .", "ltr"]
     assert len(data["panels"]) == 2
     # Coordinates are scaled to 0 to 1000.
     points = np.array(data["panels"][0]["points"]).reshape(16, 2)
@@ -190,6 +208,28 @@ def test_a_page_lists_typical_sentences_of_each_cluster(projected, tmp_path):
     for kind, before in zip(data["kinds"], ("savings", "muddy"), strict=True):
         shown = [data["rows"][number] for number in kind["typical"]]
         assert len(shown) == 3 and all(before in row[1] and row[2] == "bank" for row in shown)
+
+
+def test_typical_sentences_are_of_the_layer_of_the_clusters(projected, tmp_path):
+    """In layer 2 the occurrences of a cluster spread from 0 to 10, in layer 1 from 0 to 1."""
+    occurrences, projection = projected
+    clusters = ["river"] * 8 + ["money"] * 8
+    for layer in (1, 2):
+        of_layer = replace(occurrences, labels=None, clusters=clusters, clusters_layer=layer)
+        data = data_of(page_of(tmp_path, of_layer, projection))
+        directions = occurrences.directions(layer)[8:]
+        cosines = directions @ directions.mean(axis=0)
+        assert data["kinds"][0]["typical"][0] == 8 + int(np.argmax(cosines))
+
+
+def test_sentences_have_a_direction(projected, tmp_path):
+    occurrences, projection = projected
+    sentences = list(occurrences.sentences)
+    sentences[0] = ("IBM", "קנתה", "bank", "את", "החברה")
+    rows = data_of(page_of(tmp_path, replace(occurrences, sentences=sentences), projection))["rows"]
+    assert [row[4] for row in rows] == ["rtl"] + ["ltr"] * 15
+    arabic = line_markup(Context(0.5, ("ذهب", "إلى", "البنك"), 2))
+    assert arabic.startswith('<li dir="rtl">') and "<b>البنك</b>" in arabic
 
 
 def test_a_page_is_one_file_without_addresses_to_load_from(projected, tmp_path):

@@ -193,6 +193,11 @@ def test_substitutes_of_named_places_and_of_all(place, capsys):
     expected = [place for places in place.substitutes(SENTENCES, "all", n=2) for place in places]
     assert [line["words"] for line in found] == [wanted.words for wanted in expected]
     assert [line["rank"] for line in found] == [wanted.rank for wanted in expected]
+    rows = rows_of(run(capsys, *arguments, "--every", "--format", "tsv").out)
+    assert [row["token_rank"] for row in rows[::2]] == [str(found.rank or "") for found in expected]
+    lines = run(capsys, *arguments, "--every", "--format", "text").out.splitlines()[::3]
+    assert [line.partition(f"rank of {found.token}: ")[2] for line, found in zip(
+        lines, expected, strict=True)] == [str(found.rank or "") for found in expected]  # fmt: skip
     backward = ("--place", "0", "--direction", "backward")
     found = [json.loads(line) for line in run(capsys, *arguments, *backward).out.splitlines()]
     expected = place.substitutes(SENTENCES, [0], n=2, directions="backward")

@@ -128,6 +128,21 @@ def test_a_dot_shows_its_sentence_and_its_neighbours(page):
     assert page.texts("#tip") == []
 
 
+def test_arrow_keys_move_between_dots(page):
+    page.script("document.querySelector('.panel').focus()")
+    seen = set()
+    for _ in range(40):
+        page.script(
+            """document.activeElement.dispatchEvent(
+                new KeyboardEvent('keydown', {key: 'ArrowLeft', bubbles: true}))"""
+        )
+        seen.add(page.texts("#tip")[0])
+    leftmost = page.script("data.panels[0].points.filter((x, k) => k % 2 === 0 && x < 500).length")
+    assert 2 <= len(seen) <= leftmost + 1
+    page.script("document.activeElement.blur()")
+    assert page.texts("#tip") == []
+
+
 def test_marks_of_html_in_a_text_are_text(page):
     (field,) = page.all("input")
     field.send_keys("<b>")

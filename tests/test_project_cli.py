@@ -35,11 +35,10 @@ def test_a_picture_of_a_file_of_occurrences(place, capsys):
     error = input_error(["project", "--occurrences", "bank.npz", "--out", "bank.svg"], capsys)
     assert "bank.svg' would be overwritten: --force allows it." in error
     arguments = ["project", "Bank", "--occurrences", "bank.npz", "--out", "bank.svg", "--force",
-                 "--method", "tsne", "--perplexity", "3", "--layer", "1", "--title", "Banks",
-                 "--colour", "word"]  # fmt: skip
+                 "--method", "tsne", "--layer", "1", "--colour", "word"]  # fmt: skip
     assert main(arguments) == 0
     svg = Path("bank.svg").read_text(encoding="utf-8")
-    assert "t-SNE, perplexity 3:" in svg and ">Banks<" in svg and "layer 1" in svg
+    assert "t-SNE, perplexity 5:" in svg and ">bank<" in svg and "layer 1" in svg
     assert "layer 2" not in svg and "river" not in svg
 
 

@@ -316,3 +316,55 @@ def test_spacy_component(tmp_path):
     texts = ["A dog.", "", "It barks."]
     for batched, text in zip(nlp.pipe(texts), texts, strict=True):
         np.testing.assert_allclose(batched.tensor, nlp(text).tensor, 1e-4, 1e-5)
+
+
+@pytest.mark.slow
+def test_semantic_change_of_semeval(tmp_path, capsys, monkeypatch):
+    """Tagged targets; the vectors and measures of its programs; agreement with gold scores."""
+    monkeypatch.chdir(tmp_path)
+    model = write_small_model(tmp_path / "elmo", "as_published").folder
+    for name, end in (("old", "here"), ("new", "there")):
+        lines = [
+            f"{a} saw_vb {b} {end}\n" for a in ("they", "we", "it_nn") for b in ("it", "us", "me")
+        ]
+        (tmp_path / name).write_text("".join(lines), encoding="utf-8")
+    (tmp_path / "words").write_text("saw_vb\nit_nn\nthem\nus\n", encoding="utf-8")
+    (tmp_path / "gold").write_text("saw_vb\t0.9\nit_nn\t0\nus\t0.1\nx\t1\n", encoding="utf-8")
+    program = example("semeval")
+    program.main(["old", "new", "--targets", "words", "--model", str(model), "--out", "c.tsv",
+                  "--gold", "gold", "--save_uses", "uses"])  # fmt: skip
+    header, *rows = (line.split("\t") for line in Path("c.tsv").read_text("utf-8").splitlines())
+    found = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert found["them"]["PRT"] == "nan" and found["it_nn"]["occurrences_old"] == "3"
+    sentence = program.sample_tagged("old", ["saw_vb"]).sentences[4]
+    assert sentence == ("we", "saw", "us", "here")
+    with np.load("uses/old.npz") as old, np.load("uses/new.npz") as new:
+        units = [uses["saw_vb"] / np.linalg.norm(uses["saw_vb"], axis=1)[:, None]
+                 for uses in (old, new)]  # fmt: skip
+    assert len(units[0]) == 9 and "Spearman" in capsys.readouterr().out
+    apd = (1 - units[0] @ units[1].T).mean()
+    assert float(found["saw_vb"]["APD"]) == pytest.approx(apd, rel=1e-3)
+    rows = [f"{w}\t9\t9\t1\t1\t{x}" + "\t0" * 10 for w, x in zip("abcd", (1, 2, 3, 4), strict=True)]
+    Path("c.tsv").write_text("\n".join(["\t".join(header), *rows]) + "\n", encoding="utf-8")
+    graded = program.agreement("c.tsv", dict(zip("abcd", (0.0, 0.5, 0.4, 0.9), strict=True)))
+    assert graded[1][:3] == ["excess", "Spearman", "0.800"]
+    binary = program.agreement("c.tsv", dict(zip("abcd", (0.0, 1.0, 0.0, 1.0), strict=True)))
+    assert [row[1:3] for row in binary[1:3]] == [["accuracy", "0.500"], ["AUC", "0.750"]]
+
+
+@pytest.mark.slow
+def test_pairs_of_wic(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = write_small_model(tmp_path / "elmo", "as_published").folder
+    pairs = ["card\tN\t1-0\this cards\tcard games", "play\tV\t1-1\tthey play\twe play it"] * 3
+    Path("data").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    Path("gold").write_text("F\nT\n" * 3, encoding="utf-8")
+    program = example("wic")
+    program.main(["data", "gold", "--model", str(model), "--train", "data", "gold"])
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["pairs", "accuracy", "Spearman"]
+    assert rows[0].split()[:4] == ["layer", "0", "6", "100.0"]  # cosines of 1, and below
+    Path("data").write_text("card\tN\t2-0\this cards was\tcard games\n", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        program.main(["data", "gold", "--model", str(model)])
+    assert "data, line 1: must be a word" in capsys.readouterr().err

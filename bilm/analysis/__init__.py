@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
 
 _PUBLIC = {
     "semantic_change": "Change measure_change sample_targets",
-    "clusters": "Clusters Fit cluster_names cluster_occurrences fit_to_labels nearby_words "
-    "substitute_words typical_occurrences with_clusters",
+    "clusters": "Clusters cluster_names cluster_occurrences nearby_words substitute_words "
+    "typical_occurrences with_clusters",
     "contexts": "Context LayerContexts nearest_contexts",
     "labelled": "read_labelled read_labelled_uses",
     "model_report": "LayerGeometry Report make_report measure_layers",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bilm.analysis.clusters import cluster_titles, typical_words
 from bilm.analysis.contexts import Context, line_markup
-from bilm.analysis.occurrences import Occurrences
+from bilm.analysis.occurrences import Layer, Occurrences
 from bilm.analysis.page import write_page
 from bilm.analysis.semantic_change import NEW, OLD, Change, ClusteredUses, cluster_uses, uses_of
 from bilm.files.reading import PathLike
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 _MOVED = 0.02  # smallest difference of proportions that counts as growing or shrinking
 _HINT = """<p class='hint'>The most changed words by excess: the mean cosine distance of occurrences
-in different corpora minus the mean distance within a corpus. It is about 0 for a word that did not
-change. Bars are the proportions of the clusters in each corpus.</p>"""
+in different corpora minus the mean distance within a corpus, with its 95 % interval. It is about 0
+for a word that did not change; p is the probability of such a value if occurrences are exchanged
+between the corpora. Bars are the proportions of the clusters in each corpus.</p>"""
 
 
 def write_change_page(
@@ -30,7 +31,7 @@ def write_change_page(
     *,
     n_words: int = 20,
     n_lines: int = 5,
-    seed: int = 0,
+    layer: Layer = "top",
     corpora: tuple[str, str] = (OLD, NEW),
     predictor: Predictor | None = None,
 ) -> None:
@@ -46,12 +47,13 @@ def write_change_page(
     sections = []
     for number, change in enumerate(measured, start=1):
         old_uses, new_uses = (corpus.select(rows[change.word]) for corpus, rows in both)
-        uses = cluster_uses(old_uses, new_uses, "top", seed)
+        uses = cluster_uses(old_uses, new_uses, layer)
         names = cluster_titles(typical_words(uses.occurrences, uses.clusters, predictor))
         heading = (
-            f"<h2>{number}. {html.escape(change.word)} <small>excess {change.excess:.3f}, PRT "
-            f"{change.prt:.3f}, APD {change.apd:.3f}, JSD {change.jsd:.3f}; {change.n_old:,} and "
-            f"{change.n_new:,} occurrences</small></h2>"
+            f"<h2>{number}. {html.escape(change.word)} <small>excess {change.excess:.3f} "
+            f"({change.excess_low:.3f} to {change.excess_high:.3f}), p {change.excess_p:.3f}; JSD "
+            f"{change.jsd:.3f}, p {change.jsd_p:.3f}; {change.n_old:,} and {change.n_new:,} "
+            "occurrences</small></h2>"
         )
         content = heading + _bars(uses, names, corpora) + _lines(uses, names, corpora, n_lines)
         sections.append(f"<section>{content}</section>")
@@ -63,11 +65,12 @@ def write_change_page(
 def _bars(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str]) -> str:
     """The proportions of the clusters in each corpus."""
     bars = ""
-    for corpus, proportions in zip(corpora, uses.shares, strict=True):
+    for corpus, shares in zip(corpora, uses.shares, strict=True):
         listed, parts = [], ""
-        for k, (name, proportion) in enumerate(zip(names, proportions, strict=True)):
-            listed.append(f"{name} {proportion:.0%}")
-            parts += f'<span style="width:{100 * proportion:.2f}%;background:{_colour(k)}"></span>'
+        for k, (name, share) in enumerate(zip(names, shares, strict=True)):
+            listed.append(f"{name} {share.value:.0%}")
+            width = f"{100 * share.value:.2f}%"
+            parts += f'<span style="width:{width};background:{_colour(k)}"></span>'
         label = html.escape(f"{corpus}: {', '.join(listed)}")
         bars += (
             f'<div class="shares"><small>{html.escape(corpus)}</small>'
@@ -79,10 +82,11 @@ def _bars(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str]) -> 
 def _lines(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str], n_lines: int) -> str:
     """The typical sentences of each cluster; clusters that grew come first."""
     content = ""
-    growth = uses.shares[1] - uses.shares[0]
+    shares = [[share.value for share in corpus] for corpus in uses.shares]
+    growth = [after - before for before, after in zip(*shares, strict=True)]
     for cluster in sorted(range(len(names)), key=lambda k: -growth[k]):
-        before, after = uses.shares[:, cluster]
-        grew = bool(growth[cluster] > 0)
+        before, after = shares[0][cluster], shares[1][cluster]
+        grew = growth[cluster] > 0
         moved = ("grew: " if grew else "shrank: ") if abs(growth[cluster]) >= _MOVED else ""
         typical = uses.typical(cluster, NEW if grew else OLD, n_lines)
         lines = "".join(line_markup(Context.of(uses.occurrences, use)) for use in typical)

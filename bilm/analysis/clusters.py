@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -74,20 +74,6 @@ class Clusters:
         """The occurrences in a cluster, nearest to its centre first: int64."""
         members = np.flatnonzero(self.of == cluster)
         return members[np.argsort(-self.closeness[members], kind="stable")]
-
-
-class Fit(NamedTuple):
-    """How well clusters agree with labels.
-
-    ARI: Hubert and Arabie (1985), "Comparing partitions"; the others: Rosenberg and Hirschberg
-    (2007). The V-measure grows with the number of clusters, also by chance.
-    """
-
-    ari: float  # adjusted Rand index: 1 if identical, 0 by chance and for a single cluster
-    v_measure: float  # harmonic mean of homogeneity and completeness
-    homogeneity: float  # 1 if each cluster has only one label
-    completeness: float  # 1 if each label is in only one cluster
-    table: dict[str, list[int]]  # occurrences of each label by cluster, most frequent label first
 
 
 def cluster_occurrences(
@@ -187,13 +173,13 @@ def _beyond_clouds(
 
 
 def _separation(points: np.ndarray, clusters: np.ndarray) -> float:
-    """The logarithm of the variance between clusters over the variance within them (Calinski and
-    Harabasz 1974), in the space of the centres, without the noise around it."""
-    metrics = import_extra("sklearn.metrics", _PURPOSE)
+    """The logarithm of the variance between clusters over the variance within them, in the space of
+    the centres, without the noise around it."""
     centres = _centres(points, clusters) - points.mean(axis=0)
     axes = np.linalg.svd(centres, full_matrices=False)[2][: len(centres) - 1]
-    score = metrics.calinski_harabasz_score(points @ axes.T, clusters)
-    return float(np.log(score / len(points)))  # the score grows with the number of points
+    within = np.square((points - points.mean(axis=0) - centres[clusters]) @ axes.T).sum()
+    between = np.square(centres[clusters]).sum()
+    return float(np.log(between / max(within, 1e-9 * between)))
 
 
 # Typical occurrences and words
@@ -315,28 +301,16 @@ def cluster_names(clusters: Clusters, words: Sequence[ScoredWords], prefix: str 
     return [titles[number] for number in clusters.of]
 
 
-def with_clusters(occurrences: Occurrences, *, layer: Layer = _LAYER, seed: int = 0) -> Occurrences:
+def with_clusters(occurrences: Occurrences, *, layer: Layer = _LAYER) -> Occurrences:
     """Cluster the occurrences of each word, and name the clusters by nearby words."""
     names = np.full(len(occurrences), "", object)
     words = indices_by_name(occurrences.names)
     for word, rows in words.items():
         uses = occurrences.select(rows)
-        clusters = cluster_occurrences(uses, layer=layer, seed=seed)
+        clusters = cluster_occurrences(uses, layer=layer)
         typical = typical_words(uses, clusters, None)
         names[rows] = cluster_names(clusters, typical, word if len(words) > 1 else "")
-    return replace(occurrences, clusters=names.tolist())
-
-
-def fit_to_labels(clusters: Clusters, labels: Sequence[str]) -> Fit:
-    """How well clusters agree with a label for each occurrence."""
-    metrics = import_extra("sklearn.metrics", _PURPOSE)
-    both = (list(labels), clusters.of)
-    homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(*both)
-    counts = metrics.cluster.contingency_matrix(*both).tolist()
-    rows = zip(sorted(set(labels)), counts, strict=True)
-    table = dict(sorted(rows, key=lambda item: -sum(item[1])))
-    ari = float(metrics.adjusted_rand_score(*both))
-    return Fit(ari, float(v_measure), float(homogeneity), float(completeness), table)
+    return replace(occurrences, clusters=names.tolist(), clusters_layer=layer)
 
 
 def principal_components(vectors: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

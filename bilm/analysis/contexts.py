@@ -11,6 +11,8 @@ from __future__ import annotations
 import html
 import itertools
 import shutil
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -110,6 +112,12 @@ def _fitting(tokens: Sequence[str], width: int) -> list[str]:
     return [token for token, end in zip(tokens, ends, strict=True) if end <= width + 1]
 
 
+def direction(tokens: Sequence[str]) -> str:
+    """The direction in which most letters of a sentence are written: "ltr" or "rtl"."""
+    kinds = Counter(unicodedata.bidirectional(c) for token in tokens for c in token)
+    return "rtl" if kinds["R"] + kinds["AL"] > kinds["L"] else "ltr"
+
+
 def line_markup(context: Context, width: int | None = None) -> str:
     """A list item: the cosine, and the word with `width` tokens (None: all) on each side."""
     tokens, position = context.sentence, context.position
@@ -118,6 +126,7 @@ def line_markup(context: Context, width: int | None = None) -> str:
     right = html.escape(" ".join(tokens[position + 1 :][:width]))
     cosine = "" if context.cosine is None else f"{context.cosine:.2f}"
     return (
-        f'<li><span class="mark">{cosine}</span><span class="left"><bdi>{left}</bdi></span> '
+        f'<li dir="{direction(tokens)}"><span class="mark">{cosine}</span>'
+        f'<span class="left"><bdi>{left}</bdi></span> '
         f'<b>{html.escape(tokens[position])}</b> <span class="right">{right}</span></li>'
     )

@@ -17,7 +17,7 @@ import re
 import unicodedata
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -184,13 +184,13 @@ class WordsInSentences:
                 parallel[name] = [values[k] for k in rows.tolist()]
         return replace(self, **parallel)
 
-    def distinct(self, ranked: Iterable[int], n: int, seen: Set[object] = frozenset()) -> list[int]:
-        """The first `n` ranked occurrences in different contexts, whose keys are not in `seen`.
+    def distinct(self, ranked: Iterable[int], n: int) -> list[int]:
+        """The first `n` ranked occurrences in different contexts.
 
         Text is often repeated with small changes; see `context_keys`.
         """
         occurrences: list[int] = []
-        earlier_keys = set(seen)
+        earlier_keys: set[object] = set()
         for k in map(int, ranked):
             if len(occurrences) == n:
                 break
@@ -214,6 +214,17 @@ class Sample(WordsInSentences):
     # Occurrences of each target in the text, under "" if all words were requested.
     counts: dict[str, int] = field(default_factory=dict)
     targets: Sequence[str] | None = None  # of each occurrence; None: its word
+    lines: np.ndarray | None = None  # int64: the 0-based number of each sentence in the text
+    n_tokens: int = 0  # of the text
+
+    def per_million(self) -> dict[str, float]:
+        """Occurrences of each target per million tokens of the text."""
+        return {target: 1e6 * n / self.n_tokens for target, n in self.counts.items()}
+
+    def documents(self, starts: Sequence[int]) -> list[int]:
+        """The document of each occurrence; `starts` are the numbers of their first lines."""
+        numbers = np.asarray(self.lines)[self.positions[:, 0]]
+        return (np.searchsorted(starts, numbers, "right") - 1).tolist()
 
     def by_sentence(self) -> list[np.ndarray]:
         """The token indices of the occurrences in each sentence."""
@@ -246,45 +257,51 @@ class Reservoir:
 
 def draw_uses(
     sentences: Iterable[str | Sentence],
-    targets: Iterable[tuple[str, Iterable[str]]],
+    targets: Mapping[str, Iterable[str]],
     name_of: Callable[[str], str | None],
     max_occurrences: int,
     seed: int,
-) -> list[Reservoir]:
+    n_others: int = 0,
+) -> Sample:
     """Draw occurrences of each target, from all its forms together.
 
     Args:
-        targets: pairs (target, names of its forms).
+        targets: the names of each target's forms; the target "" draws without targets.
         name_of: returns the name of a token.
+        n_others: size of a sample of all other words.
 
     The draw for a target depends on the target and the seed only.
     """
     require(integer(), max_occurrences=max_occurrences)
     require(SENTENCES, sentences=sentences)
-    reservoirs = []
+    reservoirs, n_tokens = {}, 0
     by_name: defaultdict[str | None, list[Reservoir]] = defaultdict(list)
-    for target, names in targets:
-        reservoirs.append(Reservoir(max_occurrences, f"{seed} {target}"))
+    for target, names in targets.items():
+        reservoirs[target] = Reservoir(max_occurrences, f"{seed} {target}")
         for name in dict.fromkeys(names):
-            by_name[name].append(reservoirs[-1])
+            by_name[name].append(reservoirs[target])
+    others = Reservoir(n_others, str(seed))
     for number, tokens in read_stream(sentences, with_ids=False):
+        n_tokens += len(tokens)
         for position, token in enumerate(tokens):
-            for reservoir in by_name.get(name_of(token), ()):
+            matches = by_name.get(name_of(token), ())
+            for reservoir in matches:
                 reservoir.offer(number, position, tokens)
-    return reservoirs
-
-
-def sample_of(reservoirs: Mapping[str, Reservoir]) -> Sample:
-    """The occurrences in the reservoir of each target; under "" they have no target."""
-    uses = sorted((*use[:2], name) for name, pool in reservoirs.items() for use in pool.uses)
-    texts = {number: tokens for pool in reservoirs.values() for number, _, tokens in pool.uses}
+            if n_others and not matches and is_word(token):
+                others.offer(number, position, tokens)
+    drawn = [(*use, target) for target, pool in reservoirs.items() for use in pool.uses]
+    drawn += [(*use, str(name_of(use[2][use[1]]))) for use in others.uses]
+    uses = sorted((number, position, target) for number, position, _, target in drawn)
+    texts = {number: tokens for number, _, tokens, _ in drawn}
     lines = sorted(texts)
     index = {number: k for k, number in enumerate(lines)}
     return Sample(
         [tuple(texts[number]) for number in lines],
         np.array([(index[number], k) for number, k, _ in uses], np.int64).reshape(-1, 2),
-        counts={name: reservoir.n_offered for name, reservoir in reservoirs.items()},
-        targets=None if "" in reservoirs else [name for _, _, name in uses],
+        counts={target: reservoir.n_offered for target, reservoir in reservoirs.items()},
+        targets=None if "" in reservoirs else [target for _, _, target in uses],
+        lines=np.array(lines, np.int64),
+        n_tokens=n_tokens,
     )
 
 
@@ -295,6 +312,7 @@ def sample_uses(
     max_occurrences: int = 1000,
     seed: int = 0,
     match_case: bool = False,
+    n_others: int = 0,
 ) -> Sample:
     """Draw occurrences of words uniformly from a text, which is read once.
 
@@ -306,6 +324,7 @@ def sample_uses(
         max_occurrences: size of the sample for each target, or for all words together if `words`
             is None.
         match_case: distinguish apple from Apple.
+        n_others: size of an additional sample of all other words.
 
     Raises:
         InputError: `words` is empty, or a target does not occur.
@@ -319,9 +338,8 @@ def sample_uses(
         names = list(dict.fromkeys(map(fold, words)))
     if not names:
         raise InputError("words must name at least one word.")
-    forms = [(name, forms_of(name)) for name in names]
-    reservoirs = draw_uses(sentences, forms, name_of, max_occurrences, seed)
-    sample = sample_of(dict(zip(names, reservoirs, strict=True)))
+    forms = {name: forms_of(name) for name in names}
+    sample = draw_uses(sentences, forms, name_of, max_occurrences, seed, n_others)
     if missing := [repr(name) if name else "a word" for name in names if not sample.counts[name]]:
         raise InputError(f"the text must have an occurrence of {', '.join(missing)}.")
     return sample
@@ -338,6 +356,11 @@ def sample_sentences(
     return [tuple(tokens) for _, _, tokens in sorted(reservoir.uses)]
 
 
+def n_frequent(n_words: int) -> int:
+    """The number of frequent words, such as "the", that are not content words."""
+    return min(100, n_words // 4)
+
+
 def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
     """Up to `n` frequent content words, by descending frequency.
 
@@ -352,7 +375,7 @@ def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
         and ((word.islower() and len(word) > 3) or (len(word) > 1 and word.lower() == word.upper()))
     ]
     ranked = sorted(candidates, key=lambda word: (-counts[word], word))
-    return ranked[min(100, len(ranked) // 4) :][:n]
+    return ranked[n_frequent(len(ranked)) :][:n]
 
 
 # With vectors
@@ -375,6 +398,7 @@ class Occurrences(WordsInSentences):
     # "layer" and "context" if they were given to `encoded`.
     about: dict[str, Any] = field(default_factory=dict)
     clusters: Sequence[str] | None = None  # names, or ""; None before `bilm senses`
+    clusters_layer: Layer = "top"  # whose vectors were clustered
     targets: Sequence[str] | None = None  # of each occurrence; None: its word
 
     @property
@@ -510,8 +534,11 @@ class Occurrences(WordsInSentences):
                 cosines[~directions.any(axis=1)] = 1
             ranked = np.argsort(-cosines, kind="stable")
             is_same = np.isin(ranked, same[queries.names[k]])
-            keys = queries.context_keys(k)
-            near = [self.distinct(kind, n, keys) for kind in (ranked[is_same], ranked[~is_same])]
+            sentence = tuple(queries.sentence(k))
+            near = [
+                self.distinct((j for j in kind if tuple(self.sentence(j)) != sentence), n)
+                for kind in (ranked[is_same], ranked[~is_same])
+            ]
             pairs = ([(float(cosines[j]), j) for j in kind] for kind in near)
             neighbours.append(Neighbours(*pairs))
         return neighbours
@@ -531,7 +558,7 @@ class Occurrences(WordsInSentences):
 
         Lone surrogates, which UTF-8 cannot encode, become question marks.
         """
-        names = ("sentences", "labels", "clusters", "targets", "about")
+        names = ("sentences", "labels", "clusters", "clusters_layer", "targets", "about")
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False)
         content = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
         with atomic_write(path, overwrite=overwrite) as temporary, open(temporary, "wb") as file:

@@ -13,8 +13,10 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.cells import cell_len, set_cell_size
 
 from bilm.analysis.clusters import Clusters, typical_occurrences
+from bilm.analysis.contexts import direction
 from bilm.analysis.occurrences import Occurrences, indices_by_name
 from bilm.analysis.page import resource, write_page
 from bilm.analysis.probe_charts import legend_label, new_figure, save_picture
@@ -36,6 +38,7 @@ _UNLABELLED, _OTHERS = "unlabelled", "others"
 _ACROSS = 3  # panels per row
 _NEAREST = 3  # sentences listed for each cluster and as neighbours
 _TOKENS = 40  # on each side of the word
+_PER_INCH, _SWATCH = 13, 7  # columns of text in a legend, and those of a coloured dot
 _EXTENT = 1000  # page coordinates are integers from 0 to this
 _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces and control characters
 _PURPOSE = "A picture of occurrences"
@@ -114,17 +117,20 @@ def draw(
     across = min(_ACROSS, n_panels)
     rows = math.ceil(n_panels / across)
     width = 8.9 if n_panels > 1 else 6.2
+    labels = [shortened(legend_label(f"{name} ({n:,})"), int(width * _PER_INCH))
+              for name, n in zip(kinds.names, kinds.clusters.sizes, strict=True)]  # fmt: skip
+    columns = max(1, int(width * _PER_INCH / (max(map(cell_len, labels)) + _SWATCH)))
+    legend_rows = math.ceil(len(labels) / columns)
     with matplotlib.rc_context(settings):
-        figure = new_figure(width, rows * width / across + 1.1)
+        figure = new_figure(width, rows * width / across + 0.7 + 0.2 * legend_rows)
         about = _about(occurrences, projection)
         figure.supxlabel(about, x=0.01, ha="left", fontsize=8, color="#555")
         for number in range(n_panels):
             _draw_panel(figure.add_subplot(rows, across, number + 1), projection, number, kinds)
-        handles, names = figure.axes[0].get_legend_handles_labels()
         figure.legend(
-            handles, names, loc="outside upper left", ncols=min(3, len(names)), title=title,
-            alignment="left", title_fontsize=13, fontsize=9, frameon=False, handletextpad=0.1,
-            borderaxespad=0.2, markerscale=1.5,
+            figure.axes[0].collections, labels, ncols=columns, title=title,
+            loc="outside upper left", alignment="left", title_fontsize=13, fontsize=9,
+            frameon=False, handletextpad=0.1, borderaxespad=0.2, markerscale=1.5,
         )  # fmt: skip
     return figure
 
@@ -140,8 +146,13 @@ def _draw_panel(axes: Any, projection: Projection, number: int, kinds: Kinds) ->
         xy = points[kinds.clusters.of == kind]
         colour = _GREY if style < 0 else _COLOURS[style % len(_COLOURS)]
         marker = _MARKERS[max(style, 0) // len(_COLOURS)]
-        label = legend_label(f"{kinds.names[kind]} ({len(xy):,})")
-        axes.scatter(*xy.T, s=area, c=colour, marker=marker, linewidths=0, alpha=0.75, label=label)
+        axes.scatter(*xy.T, s=area, c=colour, marker=marker, linewidths=0, alpha=0.75)
+
+
+def shortened(text: str, width: int) -> str:
+    """The beginning of a text that fits into a number of columns."""
+    fitting = set_cell_size(text, width - 1).rstrip() + "…"
+    return text if cell_len(text) <= width else fitting
 
 
 def _fonts(text: str) -> list[str]:
@@ -196,7 +207,8 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
     grey = [name for name in (_OTHERS, _UNLABELLED) if name in kinds and name not in coloured]
     names = coloured + grey
     of = np.array([names.index(kind) for kind in kinds])
-    clusters = Clusters.from_points(occurrences.directions(projection.layers[0]), of)
+    layer = occurrences.clusters_layer if colour == "cluster" else projection.layers[-1]
+    clusters = Clusters.from_points(occurrences.directions(layer), of)
     return Kinds(colour, names, clusters, [*range(len(coloured)), *[-1] * len(grey)])
 
 
@@ -251,7 +263,8 @@ def _page_data(occurrences: Occurrences, projection: Projection, kinds: Kinds) -
             for kind, name in enumerate(kinds.names)
         ],
         "rows": [
-            [int(kind), *occurrences.around(k, _TOKENS)] for k, kind in enumerate(clusters.of)
+            [int(kind), *occurrences.around(k, _TOKENS), direction(occurrences.sentence(k))]
+            for k, kind in enumerate(clusters.of)
         ],
         "panels": [
             {

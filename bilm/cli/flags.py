@@ -222,7 +222,7 @@ FORCE = {"--force": "overwrite files that exist"}
 # Files of models and training runs, for flags that name their folder.
 # Flags whose inputs must exist: globs, models, files.
 _GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
-_MODELS = {"model", "init_from", "substitutes_from"}
+_MODELS = {"model", "init_from"}
 _FILES = {
     "static": "file of static vectors",
     "mix": "Keras model",
@@ -461,9 +461,11 @@ BATCH_SIZE = {
 }
 
 
-def add_model(parser: Group, description: str) -> None:
-    """--model, or --options_file and --weight_file."""
-    add(parser, {"--model MODEL": f"{description}; or a name or an address: {_NAMES}"} | _PAIR)
+def add_model(parser: Group, description: str, *, pair: bool = True) -> None:
+    """--model, or with `pair` also --options_file and --weight_file."""
+    add(parser, {"--model MODEL": f"{description}; or a name or an address: {_NAMES}"})
+    if pair:
+        add(parser, _PAIR)
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
@@ -483,11 +485,12 @@ def model_source(args: argparse.Namespace) -> str | tuple[str, str]:
     if named is not None and args.model is not None:
         usage_error(args, f"name one model, got {named} and --model {args.model}")
     args.model = named if args.model is None else args.model
-    pair = (args.options_file, args.weight_file)
-    if args.model is not None and pair == (None, None):
+    options, weights = (getattr(args, name, None) for name in ("options_file", "weight_file"))
+    if args.model is not None and options is weights is None:
         return str(args.model)
-    if args.model is None and None not in pair:
-        return pair
+    if args.model is None and options and weights:
+        return options, weights
     near = next((text for _, text in texts(args) if is_model(text)), None)
     hint = f"; did you mean --model {near}?" if near and args.model is None else ""
-    usage_error(args, f"name a model, or both --options_file and --weight_file{hint}")
+    others = ", or both --options_file and --weight_file" if "options_file" in args else ""
+    usage_error(args, f"name a model{others}{hint}")

@@ -17,7 +17,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from dataclasses import asdict, replace
+from collections import Counter
+from dataclasses import asdict
 
 from bilm import analysis
 from bilm.analysis.contexts import in_context, terminal_width
@@ -26,11 +27,13 @@ from bilm.progress import ProgressDisplay
 from bilm.terminal import count, note, show
 
 _STATIC_WORDS = 10
+_N_OTHERS = 5000
+_DRAWN = 4  # tokens drawn for each: most are frequent words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"query QUERY ...": "sentence with one [word]"})
-    text_command.add_elmo(parser)
+    word_command.add_model(parser)
     word_command.add_occurrences(parser)
     group = parser.add_argument_group("neighbours")
     layer = "layer number, top, average, or all (default: all)"
@@ -39,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group,
         {
             "--n N": "occurrences shown for each layer (default: 5)",
-            "--any_word": "also show the nearest occurrences of other words, from a sample of "
-            "--max_occurrences of all words of the text",
+            "--any_word": f"also show the nearest occurrences of other words, from a sample of "
+            f"{_N_OTHERS:,} content words of the text",
             "--static FILE": "static vectors, as `bilm static` and gensim write them",
             **word_command.FORMAT,
         },
@@ -99,37 +102,29 @@ def run(args: argparse.Namespace) -> int:
         heading = f"{word}, {count(n_occurrences, 'occurrence')}"
         lines = _context_lines(contexts, heading, terminal_width())
         if static is not None:
-            neighbours = [f"{cosine:5.2f}  {other}" for cosine, other in nearest]
-            neighbours = neighbours or [f"{form!r} is not in it"]
-            lines = [f"static: {os.path.basename(args.static)}", *neighbours, "", *lines]
+            words = ", ".join(f"{other} {cosine:.2f}" for cosine, other in nearest)
+            head = f"static, {os.path.basename(args.static)}:"
+            lines = [f"{head} {words or f'{form!r} is not in it'}", "", *lines]
         show([""] * (number > 0) + [query, "", *lines])
     return 0
 
 
 def _uses(args: argparse.Namespace, targets: list[str]) -> analysis.Sample | analysis.Occurrences:
-    """The occurrences of the targets; with --any_word, a sample of all words too."""
+    """The occurrences of the targets; with --any_word, a sample of content words too."""
+    from bilm.analysis.occurrences import n_frequent
+
     if args.text is None or not args.any_word:
         return word_command.read_uses(args, () if args.any_word else targets)
     word_command.check_files(args)
     with ProgressDisplay() as display:
-        first, second = (word_command.sample(args, words, display) for words in (targets, None))
-    return _merge(first, second)
-
-
-def _merge(first: analysis.Sample, second: analysis.Sample) -> analysis.Sample:
-    """Merge two samples; the first one's words are removed from the second."""
-    import numpy as np
-
-    rest = second.select([k for k, word in enumerate(second.words) if word not in first.words])
-    positions = np.concatenate(
-        [first.positions, rest.positions + np.array([len(first.sentences), 0])]
-    )
-    return replace(
-        first,
-        sentences=[*first.sentences, *second.sentences],
-        positions=positions,
-        targets=[*first.names, *rest.names],
-    )
+        sample = word_command.sample(args, targets, display, n_others=_DRAWN * _N_OTHERS)
+    others = [k for k, name in enumerate(sample.names) if name not in targets]
+    ranked = [word for word, _ in Counter(sample.names[k] for k in others).most_common()]
+    frequent = set(ranked[: n_frequent(len(ranked))])
+    content = [k for k in others if sample.names[k] not in frequent]
+    step = max(1, len(content) / _N_OTHERS)
+    chosen = {content[int(k * step)] for k in range(int(len(content) / step))}
+    return sample.select(sorted({*range(len(sample))} - {*others} | chosen))
 
 
 def _context_lines(layers: list[analysis.LayerContexts], heading: str, width: int) -> list[str]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 
 from bilm import analysis
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, word_command
 from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note
@@ -35,7 +35,7 @@ _MOST_CLUSTERED = 3  # words; more are coloured by word
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"words WORD": "words to draw"}, nargs="*")
-    text_command.add_elmo(parser)
+    word_command.add_model(parser)
     word_command.add_occurrences(parser)
     flags.add(parser, {"--labels FILE": word_command.LABELS})
     group = parser.add_argument_group("picture")
@@ -46,11 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             **flags.FORCE,
             "--method pca|tsne": "pca preserves large distances, tsne neighbourhoods; tsne is "
             "slower (default: pca)",
-            "--perplexity X": "tsne's effective number of neighbours (default: 30, less for few "
-            "occurrences)",
             "--colour label|cluster|word": "property shown by colours (default: the first one that "
             "the occurrences have)",
-            "--title TEXT": "title (default: the words)",
         },
     )
     layer = "draw only this layer: a number, or top (default: all but layer 0)"
@@ -59,8 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.method != "tsne":
-        flags.require_effect(args, "--method tsne", "perplexity")
     if args.text is not None and args.colour == "label":
         flags.usage_error(args, "--colour label requires --labels")
     if args.labels is not None and (args.text is not None or args.words):
@@ -69,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "name at least one WORD")
     if args.text is None and args.labels is None:
         needs = "--text or --labels, whose vectors it computes"
-        flags.require_effect(args, needs, *flags.MODEL, "warm_up", "embedding_weight_file")
+        flags.require_effect(args, needs, "model")
     is_page = analysis.picture_ending(args.out) == ".html"
     flags.outputs(args, out=args.out, updated=["occurrences"])
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
@@ -97,10 +92,9 @@ def _draw(
             occurrences,
             layers=layers,
             progress=display.show,
-            **flags.keywords(args, "method", "perplexity", "seed"),
+            **flags.keywords(args, "method", "seed"),
         )
-    settings = flags.keywords(args, "title", "colour")
-    size = analysis.write_picture(args.out, occurrences, projection, **settings)
+    size = analysis.write_picture(args.out, occurrences, projection, colour=args.colour)
     if args.out.lower().endswith(".html") and size > _LARGE_PAGE:
         note(
             f"{args.out} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences makes it "

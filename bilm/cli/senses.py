@@ -1,25 +1,21 @@
 """Cluster the occurrences of a word in a text, and show the typical words of each cluster.
 
 For each cluster, it prints the size, typical lines (the occurrences nearest to the centre) and
-typical words. If the model has its softmax (`bilm dump` keeps it; or use --substitutes_from with a
-training folder), typical words are substitutes that are likelier in this cluster than in the
-others; otherwise they are words that occur more often nearby. bank+banks is one target with two
-forms, whose occurrences are clustered together.
+typical words. If the model has its softmax (`bilm dump` keeps it), typical words are substitutes
+that are likelier in this cluster than in the others; otherwise they are words that occur more often
+nearby. bank+banks is one target with two forms, whose occurrences are clustered together.
 
-Clustering is by k-means. Without --clusters, numbers from 2 to --max_clusters are tried. A number
-qualifies if its mean silhouette is at least 0.25 and its clusters are clearer than the clusters of
-unstructured Gaussian clouds with the same covariance. The smallest qualifying number within 0.9
-times the highest silhouette is chosen, or 1 if none qualifies; the first line says why. The
-occurrences in a cluster have similar vectors: they may share a sense, a part of speech or a capital
-letter. With --labels, it also prints the agreement of clusters and labels: ARI (0 by chance, 1 if
-identical) and V-measure.
+Clustering is by k-means. Without --clusters, numbers from 2 to 6 are tried. A number qualifies if
+its mean silhouette is at least 0.25 and its clusters are clearer than the clusters of unstructured
+Gaussian clouds with the same covariance. The smallest qualifying number within 0.9 times the
+highest silhouette is chosen, or 1 if none qualifies; the first line says why. The occurrences in a
+cluster have similar vectors: they may share a sense, a part of speech or a capital letter.
 
 --occurrences also saves the clusters, and `bilm project --occurrences` draws them.
 
   bilm senses bank spring --model elmo --text corpus.txt
   bilm senses bank+banks --model elmo --text corpus.txt --clusters 3 \\
       --out bank.tsv
-  bilm senses --model elmo --labels occurrences.tsv
 """
 
 from __future__ import annotations
@@ -31,62 +27,44 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm import analysis
 from bilm.analysis.contexts import in_context, terminal_width
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, word_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.writing import text_file
-from bilm.terminal import count, note, show, table
+from bilm.terminal import count, note, show
 
 if TYPE_CHECKING:
     from bilm.use.predictor import Predictor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, {"word WORD": "word (default with --labels: all its words)"}, nargs="*")
-    text_command.add_elmo(parser)
+    flags.add(parser, {"word WORD": "word"}, nargs="+")
+    word_command.add_model(parser)
     word_command.add_occurrences(parser)
     group = parser.add_argument_group("clusters")
     layer = "layer number, top or average (default: top)"
     word_command.add_layer(group, layer, "top", "average", default="top")
-    flags.add(
-        group,
-        {
-            "--clusters N": "number of clusters",
-            "--max_clusters N": "highest number to try without --clusters (default: 6)",
-            "--labels FILE": word_command.LABELS,
-        },
-    )
+    flags.add(group, {"--clusters N": "number of clusters"})
     flags.add(
         parser.add_argument_group("output"),
         {
             "--lines N>=0": "typical lines of each cluster (default: 5)",
-            "--n_words N>=0": "typical words of each cluster (default: 8)",
-            "--substitutes_from FOLDER": "language model for typical words (default: --model, if "
-            "it has its softmax)",
             **word_command.FORMAT,
-            "--out FILE": "write all occurrences, in the form of --labels: name of the cluster, "
-            "tab, sentence with the [word]",
+            "--out FILE": "write all occurrences: name of the cluster, tab, sentence with the "
+            "[word]",
             **flags.FORCE,
         },
     )
-    parser.set_defaults(max_clusters=6, lines=5, n_words=8, format="text")
+    parser.set_defaults(lines=5, format="text")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.labels is not None and args.text is not None:
-        flags.usage_error(args, "--labels replaces --text")
-    if args.labels is None and not args.word:
-        flags.usage_error(args, "name a word, or --labels")
-    if args.clusters is not None:
-        flags.require_effect(args, "a search, which --clusters replaces", "max_clusters")
-    if args.n_words == 0:
-        flags.require_effect(args, "--n_words above 0", "substitutes_from")
     outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
     import_extra("sklearn.cluster", "bilm senses")
     targets = word_command.distinct(args, args.word)
     uses = word_command.read_uses(args, targets)
     needs_vectors = not isinstance(uses, analysis.Occurrences)
-    model, predictor = word_command.load_models(args, args.n_words > 0, needs_vectors)
+    model, predictor = word_command.load_models(args, True, needs_vectors)
     words = _cluster_words(args, word_command.with_vectors(args, uses, model), targets, predictor)
     # Files first: a reader of standard output, such as `head`, may end the command.
     for path in outputs.paths:
@@ -96,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             skipped = count(n_skipped, "occurrence")
             note(f"{path}: {skipped} skipped, because other tokens are in [brackets].")
     if args.occurrences is not None:
-        _save_clusters(args.occurrences, words)
+        _save_clusters(args.occurrences, words, args.layer)
     for number, word in enumerate(words):
         if args.format == "json":
             print(json.dumps(word.summary, ensure_ascii=False, default=asdict))
@@ -120,16 +98,14 @@ def _cluster_words(
     words: list[str],
     predictor: Predictor | None,
 ) -> list[_WordClusters]:
-    """The clusters of each word, or of every word of --labels."""
+    """The clusters of each word."""
     from bilm.analysis.clusters import typical_words
 
-    words = words or list(dict.fromkeys(occurrences.names))
-    settings = flags.keywords(args, "layer", "max_clusters")
     result = []
     for word in words:
         subset = occurrences.select(occurrences.names == word)
-        clusters = analysis.cluster_occurrences(subset, n_clusters=args.clusters, **settings)
-        typical = typical_words(subset, clusters, predictor, args.n_words)
+        clusters = analysis.cluster_occurrences(subset, layer=args.layer, n_clusters=args.clusters)
+        typical = typical_words(subset, clusters, predictor)
         names = analysis.cluster_names(clusters, typical, word if len(words) > 1 else "")
         summary = {
             "word": word,
@@ -151,9 +127,6 @@ def _cluster_words(
                 ],
             }
             summary["clusters"].append(cluster)
-        if subset.labels is not None:
-            fit = analysis.fit_to_labels(clusters, subset.labels)._asdict().items()
-            summary["labels"] = {k: round(v, 4) if isinstance(v, float) else v for k, v in fit}
         result.append(_WordClusters(subset, clusters, names, summary))
     return result
 
@@ -175,14 +148,6 @@ def _lines(summary: dict[str, Any], width: int) -> list[str]:
         lines += ["", f"cluster {number}: {count(size, 'occurrence')}, {share:.0%}"]
         lines += [f"  {summary['typical_words']}: {' '.join(words)}"] * bool(words)
         lines += [f"  {line}" for line in in_context(cluster["lines"], width, cosines=False)]
-    if fit := summary.get("labels"):
-        head = ["label", *(f"cluster {k + 1}" for k in range(len(clusters)))]
-        lines += [
-            "",
-            f"agreement with the labels: ARI {fit['ari']:.3f}, V-measure {fit['v_measure']:.3f} "
-            f"(homogeneity {fit['homogeneity']:.3f}, completeness {fit['completeness']:.3f})",
-            *table([head, *([label, *map(str, counts)] for label, counts in fit["table"].items())]),
-        ]
     return lines
 
 
@@ -202,23 +167,23 @@ def _write(path: str, words: list[_WordClusters]) -> int:
     return n_skipped
 
 
-def _save_clusters(path: str, words: list[_WordClusters]) -> None:
+def _save_clusters(path: str, words: list[_WordClusters], layer: int | str) -> None:
     occurrences = analysis.Occurrences.load(path)
     targets = set(occurrences.names)
     # A position may belong to several targets, such as bank and bank+banks. If a target is not in
     # the file, its occurrences are there under other targets: None stands for any target.
     clusters: dict[tuple[str | None, int, int], str] = {}
     for word in words:
-        found = word.occurrences
-        for name, (sentence, index), cluster in zip(
-            found.names, found.positions.tolist(), word.names, strict=True
+        uses = word.occurrences
+        for name, place, cluster in zip(
+            uses.names, uses.positions.tolist(), word.names, strict=True
         ):
-            clusters[name if name in targets else None, sentence, index] = cluster
-    new = []
-    for k, (name, (sentence, index)) in enumerate(
-        zip(occurrences.names, occurrences.positions.tolist(), strict=True)
-    ):
-        before = occurrences.clusters[k] if occurrences.clusters else ""
-        of_others = clusters.get((None, sentence, index), before)
-        new.append(clusters.get((name, sentence, index), of_others))
-    replace(occurrences, clusters=new).save(path)
+            clusters[(name if name in targets else None, *place)] = cluster
+    before = occurrences.clusters or [""] * len(occurrences)
+    new = [
+        clusters.get((name, *place), clusters.get((None, *place), earlier))
+        for name, place, earlier in zip(
+            occurrences.names, occurrences.positions.tolist(), before, strict=True
+        )
+    ]
+    replace(occurrences, clusters=new, clusters_layer=layer).save(path)

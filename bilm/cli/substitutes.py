@@ -25,7 +25,7 @@ from bilm.data.tokenizer import tokenizer_for
 if TYPE_CHECKING:
     from bilm.use.predictor import Substitutes
 
-_FIELDS = ("line", "place", "token", "rank", "word", "log_probability")
+_FIELDS = ("line", "place", "token", "token_rank", "rank", "word", "log_probability")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +110,7 @@ def _rows(prediction: _Prediction) -> Iterator[tuple[Any, ...]]:
     for place in prediction[1]:
         pairs = zip(place.words, place.log_probabilities.tolist(), strict=True)
         for rank, pair in enumerate(pairs, start=1):
-            yield place.place, place.token, rank, *pair
+            yield place.place, place.token, place.rank, rank, *pair
 
 
 def _objects(prediction: _Prediction) -> Iterator[dict[str, Any]]:
@@ -122,6 +122,7 @@ def _lines(prediction: _Prediction) -> Iterator[str]:
     tokens, places = prediction
     for place in places:
         before, after = tokens[: place.place], tokens[place.place + 1 :]
-        yield " ".join([*before, f"[{place.token}]", *after])
+        rank = "" if place.rank is None else f"   rank of {place.token}: {place.rank:,}"
+        yield " ".join([*before, f"[{place.token}]", *after]) + rank
         for word, log in zip(place.words, place.log_probabilities.tolist(), strict=True):
             yield f"  {math.exp(log):.4f}  {word}"

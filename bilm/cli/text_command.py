@@ -89,6 +89,7 @@ def warn_of_tokenizer(args: argparse.Namespace, tokenizer: str | None) -> None:
             warn_if_other_tokenizer(text, tokenizer)
 
 
+ELMO = "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have them"
 TOKENIZER = {
     "--tokenizer CODE": "how text is split into tokens: model, like the model's training text; "
     "spaces, at white space; or a language code such as en (default: typed sentences, and files "
@@ -102,11 +103,7 @@ COLUMN = {
 def add_elmo(parser: argparse.ArgumentParser) -> None:
     """The flags that name a model for vectors."""
     group = parser.add_argument_group("model")
-    flags.add_model(
-        group,
-        "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have "
-        "them",
-    )
+    flags.add_model(group, ELMO)
     flags.add(group, flags.WORDS | flags.WARM_UP)
     flags.add(group, TOKENIZER)
     flags.add(group, flags.PRECISION, default="float32")

@@ -12,7 +12,7 @@ from bilm.cli import flags, text_command
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files, read_files
 from bilm.progress import ProgressDisplay, Stage
-from bilm.terminal import import_tensorflow, note
+from bilm.terminal import note
 
 if TYPE_CHECKING:
     from bilm.analysis.occurrences import WordsInSentences
@@ -34,6 +34,14 @@ SAMPLE = {
     "--match_case": "distinguish apple from Apple (default: they are one word)",
     "--seed N>=0": "random seed (default: 0)",
 }
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the model and its tokenizer."""
+    group = parser.add_argument_group("model")
+    flags.add_model(group, text_command.ELMO, pair=False)
+    flags.add(group, text_command.TOKENIZER)
+    parser.set_defaults(weight_file=None)
 
 
 def add_occurrences(parser: argparse.ArgumentParser) -> None:
@@ -75,29 +83,19 @@ def check_files(args: argparse.Namespace) -> None:
 def load_models(
     args: argparse.Namespace, with_substitutes: bool, needs_vectors: bool
 ) -> tuple[Model | None, Predictor | None]:
-    """The model of the flags, opened once, and the language model for typical words:
-    --substitutes_from, or the same model if it has a softmax.
+    """The model of the flags, opened once, and its predictor for typical words.
 
     The model is None if vectors are not needed and no model is named; without a softmax, a note
     explains the typical words.
     """
-    predictor, other = None, args.substitutes_from if with_substitutes else None
-    is_named = args.model is not None or args.weight_file is not None
-    model = None
-    if needs_vectors or (is_named and with_substitutes and other is None):
-        softmax = None if with_substitutes and other is None else False
-        model = text_command.load_model(args, softmax=softmax)
-        if softmax is None and model.has_softmax:
-            predictor = model.predictor
-        elif softmax is None:
+    if not needs_vectors and not (with_substitutes and args.model is not None):
+        return None, None
+    model = text_command.load_model(args, softmax=None if with_substitutes else False)
+    if not (with_substitutes and model.has_softmax):
+        if with_substitutes:
             note("Typical words are nearby words, because the model has no softmax.")
-    if other is not None:
-        import_tensorflow()
-        from bilm.use.predictor import Predictor
-
-        settings = flags.keywords(args, "precision", "warm_up")
-        predictor = Predictor.from_pretrained(other, **settings)
-    return model, predictor
+        return model, None
+    return model, model.predictor
 
 
 def read_tokens(
@@ -122,11 +120,12 @@ def distinct(args: argparse.Namespace, targets: Iterable[str]) -> list[str]:
 
 
 def sample(
-    args: argparse.Namespace, targets: Sequence[str] | None, display: ProgressDisplay
+    args: argparse.Namespace, targets: Sequence[str], display: ProgressDisplay, n_others: int = 0
 ) -> analysis.Sample:
-    """Draw occurrences of targets from --text."""
+    """Draw occurrences of targets, and of `n_others` other words, from --text."""
     settings = flags.keywords(args, "max_occurrences", "seed", "match_case")
-    return analysis.sample_uses(read_tokens(args, display), targets, **settings)
+    tokens = read_tokens(args, display)
+    return analysis.sample_uses(tokens, targets, n_others=n_others, **settings)
 
 
 def encode(
