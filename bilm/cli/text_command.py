@@ -96,7 +96,7 @@ TOKENIZER = {
     "that are tokenised like the model's text, are read as model; other files are an error)",
 }
 COLUMN = {
-    "--column N": "read column N of texts in columns (CoNLL-2003, VRT, TSV) as tokens",
+    "--column N": "read column N, from 1, of text in columns (CoNLL-2003, VRT) as tokens",
 }
 
 
@@ -143,7 +143,6 @@ def load_model(
         model = spec.read(files, softmax=softmax)
         if (vocabulary := spec.vocab_file or files.vocabulary) is not None:
             model.letters = frozenset(itertools.chain.from_iterable(read_lines(vocabulary)))
-    warn_of_tokenizer(args, model.options.tokenizer)
     return model
 
 

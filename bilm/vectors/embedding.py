@@ -421,7 +421,8 @@ class EmbeddingJob:
             for sentence, key in itertools.zip_longest(sentences, ids):
                 if sentence is None or key is None:
                     raise InputError(
-                        f"{self.ids} must have one key for each line of {self._name}, got "
-                        f"{len(ids)} keys for {'fewer' if sentence is None else 'more'} lines."
+                        f"{self.ids} must have one key for each {self._unit} of {self._name}, got "
+                        f"{len(ids)} keys for {'fewer' if sentence is None else 'more'} "
+                        f"{self._unit}s."
                     )
                 yield sentence._replace(key=key)
