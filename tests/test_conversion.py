@@ -118,7 +118,7 @@ def test_what_cannot_use_a_converted_model_says_so(converted):
 def test_info_and_embed_take_a_converted_model(converted, tmp_path, capsys):
     _, target = converted
     assert main(["info", str(target)]) == 0
-    assert "; a dictionary of 18 characters" in capsys.readouterr().out
+    assert "; dictionary n characters 18; " in capsys.readouterr().out
     (tmp_path / "text.txt").write_text("the cat\n", encoding="utf-8")
     out = str(tmp_path / "out.hdf5")
     assert main(["embed", str(tmp_path / "text.txt"), out, "--model", str(target), "--all"]) == 0

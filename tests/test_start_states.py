@@ -175,7 +175,7 @@ def test_the_flag(tmp_path, capsys):
     assert made["n_train_tokens"] == 3 * 20 + 2 * 20  # words and sentence ends
     capsys.readouterr()
     assert main(["info", str(tmp_path / "run")]) == 0
-    assert "which training visited (reset rate 0.25)" in capsys.readouterr().out
+    assert "; reset rate 0.25; " in capsys.readouterr().out
     bilm.dump_weights(tmp_path / "run", tmp_path / "weights.hdf5")
     with open_weights(tmp_path / "weights.hdf5") as weights:
         facts = weights.training()

@@ -203,8 +203,8 @@ def test_batches_of_a_stream(published, embedder):
     found = list(embedder.batches(iter(stream)))
     assert [batch.num_rows for batch in found] == [0, 4, 2, 0]
     assert pa.Table.from_batches(found).equals(whole)
-    # A token has 64 bytes: rows of 6, 0, 2 | 6 | 3, 1 tokens.
-    found = list(embedder.batches(iter(table().to_batches()), most_bytes=8 * 64))
+    # A token has 64 bytes, an empty row counts 1: rows of 6, 0, 2 | 6 | 3, 1 tokens.
+    found = list(embedder.batches(iter(table().to_batches()), most_bytes=8 * 64 + 1))
     assert [batch.num_rows for batch in found] == [3, 1, 2]
     assert pa.Table.from_batches(found).equals(whole)
     assert [b.num_rows for b in embedder.batches(table().to_batches(), most_bytes=1)] == [1] * 6

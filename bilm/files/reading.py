@@ -203,7 +203,8 @@ _SUBSTITUTES = {
 _TAGS = "body|corpus|div|docs?|document|p|s|sent|sentence|seg|tei\\w*|texts?|tok|w"
 _NO_SENTENCES = {
     **_SUBSTITUTES,
-    "text with tags": re.compile(rf"[ \t]*<({_TAGS})(\s[^<>\n]*)?/?>", re.IGNORECASE),
+    # <S> is the beginning of a sentence, as in the text of other language models.
+    "text with tags": re.compile(rf"[ \t]*(?!(?-i:<S>))<({_TAGS})(\s[^<>\n]*)?/?>", re.I),
     "JSON": re.compile(
         r'\[?\s*\{\s*"[^"\n]*"\s*:|\[(\s*\n\s*)?("(\\.|[^"\\\n])*"\s*[],]|\[["\d-])'
     ),
