@@ -538,12 +538,6 @@ def test_a_word_that_occurs_once(plane):
     assert len(once) == 1
     np.testing.assert_array_equal(once.directions(), [[0, 0]])
     assert once.neighbours(0) == ([], [])
-    assert once.contrasting_pair("shore") == (0, 0)
-
-
-def test_two_contexts_that_differ_most(plane):
-    first, second = plane.contrasting_pair("bank", 0)
-    assert {first, second} <= {0, 1, 2, 4} and first != second
 
 
 def test_neighbours_of_each():

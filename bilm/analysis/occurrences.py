@@ -16,7 +16,7 @@ import random
 import re
 import unicodedata
 import zipfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -361,23 +361,6 @@ def n_frequent(n_words: int) -> int:
     return min(100, n_words // 4)
 
 
-def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
-    """Up to `n` frequent content words, by descending frequency.
-
-    Skips the most frequent words and, in scripts with capitals, names and words of up to three
-    letters.
-    """
-    counts = Counter(token for sentence in sentences for token in sentence)
-    candidates = [
-        word
-        for word in counts
-        if is_word(word)
-        and ((word.islower() and len(word) > 3) or (len(word) > 1 and word.lower() == word.upper()))
-    ]
-    ranked = sorted(candidates, key=lambda word: (-counts[word], word))
-    return ranked[n_frequent(len(ranked)) :][:n]
-
-
 # With vectors
 
 
@@ -542,16 +525,6 @@ class Occurrences(WordsInSentences):
             pairs = ([(float(cosines[j]), j) for j in kind] for kind in near)
             neighbours.append(Neighbours(*pairs))
         return neighbours
-
-    def contrasting_pair(self, word: str, layer: Layer = "top") -> tuple[int, int]:
-        """Two occurrences of `word` in very different contexts: along the first principal component
-        of its vectors, a tenth of the way from either end, since the ends are outliers."""
-        uses = self.of(word)
-        vectors = self.directions(layer)[uses]
-        _, _, components = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-        order = np.argsort(vectors @ components[0], kind="stable")
-        tenth = len(uses) // 10
-        return int(uses[order[tenth]]), int(uses[order[-1 - tenth]])
 
     def save(self, path: PathLike, *, overwrite: bool = True) -> None:
         """Write an .npz file: the arrays, and everything else as JSON.
