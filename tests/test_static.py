@@ -256,17 +256,8 @@ def test_the_verb_makes_and_asks(tmp_path, capsys):
 def test_the_verb_takes_vectors_of_a_model(tmp_path, method):
     model = write_small_model(tmp_path / "model", "short_words_261")
     text = written(tmp_path, "a b\nb c\n", "text.txt")
-    options, weights = model.files
-    arguments = [
-        "static",
-        "--text",
-        str(text),
-        "--out",
-        str(tmp_path / "v.txt"),
-        "--method",
-        method,
-    ]
-    arguments += ["--min_count", "1", "--options_file", options, "--weight_file", weights]
+    arguments = ["static", "--text", str(text), "--out", str(tmp_path / "v.txt")]
+    arguments += ["--method", method, "--min_count", "1", "--model", str(model.folder)]
     assert main(arguments) == 0
     elmo = ELMo.from_pretrained(model.files)
     found = StaticVectors.load(tmp_path / "v.txt")

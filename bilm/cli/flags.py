@@ -434,7 +434,6 @@ def require_partners(args: argparse.Namespace) -> None:
 
 # Pretrained models
 
-MODEL = ("model", "options_file", "weight_file", "vocab_file", "precision")
 _NAMES = "english, original and others (see `bilm models`), https://.../model.zip, hf://OWNER/NAME"
 _PAIR = {
     "--options_file FILE": "options.json, or its address, instead of the model",

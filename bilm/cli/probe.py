@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: UPOS)"
     )
     flags.add(group, {"--column NAME": column}, default="UPOS")
-    text_command.add_elmo(parser)
+    word_command.add_model(parser)
     tags = parser.add_argument_group("labels of tokens")
     flags.add(tags, {"--static FILE": "static vectors to compare with, from `bilm static`"})
     sizes = {"--sizes N,N,...": "numbers of training sentences, or `all` (default: all)"}

@@ -25,7 +25,6 @@ from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
 from bilm.terminal import show, table
 
-_MODEL = (*flags.MODEL, "embedding_weight_file", "warm_up")
 _WORD2VEC = ("dim", "epochs")
 
 
@@ -61,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     analogy = {"--analogy A": "solve A : B = C : ?"}
     flags.add(asking, analogy, nargs=3, metavar=("A", "B", "C"))
     flags.add(parser, flags.FORCE)
-    text_command.add_elmo(parser)
+    word_command.add_model(parser)
     parser.set_defaults(method="word2vec", min_count=5, dim=100, epochs=5, n=10)
 
 
@@ -72,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             flags.usage_error(args, "--vectors reads vectors; --text and --out make new ones")
         if not is_search:
             flags.usage_error(args, "--vectors requires --nearest, --analogy or --analogies")
-        making = ("method", "min_count", "layer", *_WORD2VEC, *_MODEL)
+        making = ("method", "min_count", "layer", *_WORD2VEC, "model")
         flags.require_effect(args, "--text and --out, which make vectors", *making)
         _search(args)
         return 0
@@ -82,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.method != "mean":
         flags.require_effect(args, "--method mean", "layer")
     if is_word2vec := args.method in ("word2vec", "cbow"):
-        flags.require_effect(args, "--method layer0 or mean", *_MODEL)
+        flags.require_effect(args, "--method layer0 or mean", "model")
     else:
         flags.require_effect(args, "--method word2vec or cbow", *_WORD2VEC)
         flags.model_source(args)
