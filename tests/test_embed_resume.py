@@ -182,6 +182,15 @@ def test_resume_with_another_text_or_other_vectors(place, monkeypatch, capsys):
     assert read()[1] == {"another text": "5"}
 
 
+def test_resume_with_other_options_of_the_same_weights(place, monkeypatch, capsys):
+    crash_after(monkeypatch, 3)
+    options = json.loads(Path("elmo/options.json").read_text(encoding="utf-8"))
+    options["lstm"]["use_skip_connections"] = not options["lstm"].get("use_skip_connections")
+    Path("elmo/options.json").write_text(json.dumps(options), encoding="utf-8")
+    resume = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--all", "--resume"]
+    assert "network is '" in input_error(resume, capsys)
+
+
 def test_a_text_that_has_grown(place, monkeypatch):
     crash_after(monkeypatch, 6 - 1)
     write_lines([*LINES, "a bird"])

@@ -34,6 +34,13 @@ def fingerprint(names: Iterable[str], value: Callable[[str], Any]) -> str:
     return digest.hexdigest()
 
 
+def facts_digest(facts: Any) -> str:
+    """A digest of facts as JSON, such as options and words, which the fingerprint ignores."""
+    digest = new_digest()
+    digest.update(json.dumps(facts, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
 def require_same_model(one: str, model: str | None, other: str, other_model: str | None) -> None:
     """Require the same fingerprint of two things, `one` and `other` in the message; fingerprints
     that are missing or of an old format pass.

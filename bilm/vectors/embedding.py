@@ -21,7 +21,7 @@ import numpy as np
 from bilm.core.errors import InputError, differences, one_of, plain, require, shown
 from bilm.data.sentences import Sentence, read_keys, read_sentences
 from bilm.data.untokenized import N_SENTENCES, TextTokens
-from bilm.files.identity import without_old_digests
+from bilm.files.identity import facts_digest, without_old_digests
 from bilm.files.reading import (
     FASTA,
     PathLike,
@@ -293,6 +293,7 @@ class EmbeddingJob:
         return {
             "shape": shape,
             "model": model.fingerprint(),
+            "network": facts_digest([model.options.inference_dict(), model.model.words.words]),
             "precision": model.precision,
             **self.spec._asdict(),
             "shard": list(self.shard),
@@ -354,7 +355,7 @@ class EmbeddingJob:
         """The facts of the job for the complete file, as JSON; valid after the text was read."""
         texts = [self._digest.hexdigest()]
         texts += [] if self.ids is None else [text_digest(self.ids)]
-        names = ("shard", "keys", "with_text", "tokenizer", "column")
+        names = ("network", "shard", "keys", "with_text", "tokenizer", "column")
         facts = {name: settings[name] for name in names if name in settings}
         facts |= {"text": texts, "sentences": n_sentences}
         return json.dumps(settings_facts(settings) | facts)
@@ -367,6 +368,7 @@ class EmbeddingJob:
             return
         ours = json.loads(self._facts(settings, n_all))
         stored = without_old_digests(stored, ours) | {"version": ours["version"]}
+        stored.setdefault("network", ours["network"])  # files of earlier versions
         if listed := differences(stored, ours, "there", "now"):
             raise InputError(
                 f"{self.out} is the result of another job: {'; '.join(listed)}. Move it away, or "
