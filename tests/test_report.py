@@ -18,7 +18,7 @@ from bilm.analysis.model_report import (
     measure_prediction,
     suspicions,
 )
-from bilm.analysis.occurrences import ordinary_words, sample_sentences
+from bilm.analysis.occurrences import sample_sentences
 from bilm.cli import main
 from bilm.core.errors import InputError
 from tests import oracle
@@ -94,12 +94,6 @@ def test_sentences_are_drawn_evenly():
     assert drawn[0] == sorted(drawn[0], key=lambda sentence: int(sentence[0]))
     assert sample_sentences(sentences, 5, seed=0) == drawn[0]
     assert len(sample_sentences(sentences, 100)) == 20
-
-
-def test_ordinary_words_have_a_meaning():
-    sentences = [["the", "bank", "Paris", "of", "银行", "3"], ["the", "bank", "house", "of"]]
-    assert ordinary_words(sentences, 9) == ["bank", "house", "银行"]
-    assert ordinary_words(sentences, 1) == ["bank"]
 
 
 def test_prediction_is_that_of_the_scores(trained):
