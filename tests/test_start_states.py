@@ -389,7 +389,7 @@ def test_weights_with_the_mean_states_of_training(corpus, tmp_path, capsys):
     np.testing.assert_allclose(vectors, layers[-1][1:-1, 0], 1e-5, 1e-6)
     capsys.readouterr()
     assert main(["info", str(tmp_path / "with")]) == 0
-    assert "start from the mean states of training, in the file" in capsys.readouterr().out
+    assert "initial states  own\n" in capsys.readouterr().out
 
 
 @pytest.mark.eager
