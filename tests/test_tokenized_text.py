@@ -170,7 +170,7 @@ def test_a_model_knows_the_tokenizer_of_its_text(folder, capsys):
         "info elmo",
     ):
         assert main(command.split()) == 0
-    assert "tokenizer     en rules 2, of the training text" in capsys.readouterr().out
+    assert "tokenizer       en rules 2\n" in capsys.readouterr().out
     for file in ("model/options.json", "elmo/options.json"):
         assert json.loads(Path(file).read_text("utf-8"))["tokenizer"] == "en rules 2"
 
