@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -23,7 +24,6 @@ from bilm import (
     weight_layers,
 )
 from bilm.cli import main
-from bilm.use.saved_model import read_mix
 from tests.command_line import input_error
 from tests.compare import close, contents
 from tests.small_models import write_small_model
@@ -235,8 +235,8 @@ def trained(small, tmp_path_factory):
 
 
 def test_a_trained_mix(small, trained, tmp_path):
-    arguments = ["--mix", str(trained), "--mix_name", "elmo"]
-    assert main(["export", str(small), str(tmp_path / "served"), *arguments]) == 0
+    mix = keras.models.load_model(trained).get_layer("elmo").mix
+    export_saved_model(small, tmp_path / "served", mix=mix)
     softmax = np.exp([0.5, -1]) / np.exp([0.5, -1]).sum()
     expected = expected_outputs(ELMo.from_pretrained(small), 3 * softmax)
     compare(tf.saved_model.load(str(tmp_path / "served")), expected)
@@ -244,7 +244,7 @@ def test_a_trained_mix(small, trained, tmp_path):
 
 @pytest.mark.slow
 def test_a_mix_that_normalises_does_so_within_each_sentence(small, trained, tmp_path):
-    mix = read_mix(trained, "parts")
+    mix = keras.models.load_model(trained).get_layer("parts")
     export_saved_model(small, tmp_path / "served", mix=mix)
     elmo = ELMo.from_pretrained(small)
     expected = expected_outputs(elmo, [0.5, 0.5])
@@ -253,23 +253,6 @@ def test_a_mix_that_normalises_does_so_within_each_sentence(small, trained, tmp_
     n_tokens = np.maximum(mask.sum(axis=1, keepdims=True), 1)
     expected["default"] = vectors.sum(axis=1) / n_tokens
     compare(tf.saved_model.load(str(tmp_path / "served")), expected)
-
-
-def test_a_mix_is_read_from_a_keras_file(trained, tmp_path):
-    np.testing.assert_array_equal(read_mix(trained, "parts").W, [0.25, 1])
-    with pytest.raises(InputError, match=r"model.keras must hold one mix, or its name"):
-        read_mix(trained)
-    with pytest.raises(InputError, match=r"must hold one mix named 'other', got 'e"):
-        read_mix(trained, "other")
-    with pytest.raises(FileNotFoundError, match=r"The Keras model 'no.keras' does not exist"):
-        read_mix("no.keras")
-    (tmp_path / "bad.keras").write_bytes(b"not a model")
-    with pytest.raises(InputError, match=r"bad.keras: the ZIP file cannot be read: "):
-        read_mix(tmp_path / "bad.keras")
-    inputs = keras.Input((3,))
-    keras.Model(inputs, keras.layers.Dense(1)(inputs)).save(tmp_path / "none.keras")
-    with pytest.raises(InputError, match=r"none.keras must hold one mix, or its name"):
-        read_mix(tmp_path / "none.keras")
 
 
 @pytest.mark.parametrize(
@@ -360,11 +343,10 @@ def test_what_tensorflow_says_of_a_full_disk(small, tmp_path, monkeypatch):
 
 
 def test_a_model_of_words_needs_its_vocabulary(small, tmp_path, capsys):
-    pair = ["--options_file", str(small / "options.json"),
-            "--weight_file", str(small / "weights.hdf5")]  # fmt: skip
-    message = input_error(["export", str(tmp_path / "served"), *pair], capsys)
+    shutil.copytree(small, tmp_path / "model", ignore=shutil.ignore_patterns("vocab.txt"))
+    message = input_error(["export", str(tmp_path / "model"), str(tmp_path / "served")], capsys)
     assert "a word-level model needs the vocabulary of its training" in message
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["model"]
 
 
 @pytest.mark.slow

@@ -41,8 +41,7 @@ def test_info_of_weights(published, capsys):
     weights = oracle.read_hdf5(folder / "weights.hdf5")
     assert facts["parameters"]["total"] == sum(value.size for value in weights.values())
     assert facts["kind"] == "weights" and facts["vectors"] == {"layers": 3, "dim": 16}
-    pair = ["--options_file", folder / "options.json", "--weight_file", folder / "weights.hdf5"]
-    assert json.loads(info(capsys, *pair, "--json"))["parameters"] == facts["parameters"]
+    assert json.loads(info(capsys, "--model", folder, "--json")) == facts
 
 
 def test_info_of_a_model_of_words(tmp_path, capsys):

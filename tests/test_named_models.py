@@ -314,8 +314,9 @@ def test_addresses_with_mistakes(server, capsys, address, plain):
     """Every command that gets one ends with an error that has no secrets."""
     pair = ["--options_file", address, "--weight_file", address]
     for argv in (["info", address], ["embed", address, "o.h5", "--model", address],
-                 ["score", *pair, address], ["train", "--vocab_file", address, "--save_dir", "s",
-                  "--train_prefix", address, "--init_from", address]):  # fmt: skip
+                 ["embed", *pair, address, "o.h5"],
+                 ["train", "--vocab_file", address, "--save_dir", "s", "--train_prefix", address,
+                  "--init_from", address]):  # fmt: skip
         assert main(argv) == 1
         message = capsys.readouterr().err
         assert plain in message and "Traceback" not in message

@@ -7,12 +7,10 @@ import os
 import zipfile
 
 import keras
-import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, ELMoEmbedding
 from bilm.core.errors import InputError
-from bilm.use.saved_model import read_mix
 from bilm.use.text_layers import CharacterIds, WordIds
 from tests.small_models import write_small_model
 
@@ -97,44 +95,4 @@ def test_code_in_a_keras_file_is_not_run(saved, tmp_path):
     os.remove(ran)
     with pytest.raises(ValueError, match="Lambda"):
         keras.models.load_model(tmp_path / "a.keras")
-    np.testing.assert_array_equal(read_mix(tmp_path / "a.keras").W, np.zeros(3))
     assert not os.path.exists(ran)
-
-
-def test_a_mix_is_read_without_building_the_model(saved, tmp_path):
-    path = saved / "elmo.keras"
-    zeros = np.zeros(3, np.float32)
-    huge = {"words": {"kind": "table", "vocabulary": ["<S>", "</S>"], "n_rows": 10**12}}
-    np.testing.assert_array_equal(
-        read_mix(with_changes(path, tmp_path / "a.keras", "elmo", huge)).W, zeros
-    )
-    for changes, message in (
-        (
-            {"options_file": {}},
-            "config.json: bilm>ELMoEmbedding: options: lstm is missing; it must",
-        ),
-        ({"options_file": None}, "config.json: bilm>ELMoEmbedding: options must be a JSON object"),
-        ({"l2_coef": "x"}, "config.json: bilm>ELMoEmbedding: l2_coef must be a finite number"),
-        ({"name": "other"}, r"model.weights.h5: values of the mix 'other', .* are missing"),
-    ):
-        with pytest.raises(InputError, match=rf"a\.keras: {message}"):
-            read_mix(with_changes(path, tmp_path / "a.keras", "elmo", changes))
-
-
-@pytest.mark.parametrize(
-    ("member", "content", "message"),
-    [
-        ("config.json", b"[", "config.json: not JSON"),
-        ("config.json", None, r"There is no item named 'config.json'"),
-        ("model.weights.h5", b"x", "model.weights.h5: not an HDF5 file"),
-    ],
-)
-def test_a_keras_file_that_is_none(saved, tmp_path, member, content, message):
-    with zipfile.ZipFile(saved / "elmo.keras") as archive:
-        members = {name: archive.read(name) for name in archive.namelist()} | {member: content}
-    with zipfile.ZipFile(tmp_path / "a.keras", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, of_member in members.items():
-            if of_member is not None:
-                archive.writestr(name, of_member)
-    with pytest.raises(InputError, match=message):
-        read_mix(tmp_path / "a.keras")

@@ -225,7 +225,6 @@ _GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
 _MODELS = {"model", "init_from"}
 _FILES = {
     "static": "file of static vectors",
-    "mix": "Keras model",
     **{
         name: f"{name.removesuffix('_file').replace('_', ' ')} file"
         for name in ("input", "vocab_file", "init_vocab", "options_file", "weight_file",
@@ -468,13 +467,10 @@ def add_model(parser: Group, description: str, *, pair: bool = True) -> None:
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    """MODEL or --model, or --options_file and --weight_file."""
+    """MODEL or --model."""
     description = f"folder or ZIP file; or a name or an address: {_NAMES}"
     add(parser, {"named MODEL": description}, nargs="?")
-    add(
-        parser.add_argument_group("instead of MODEL"),
-        {"--model MODEL": "another way to name it"} | _PAIR,
-    )
+    add(parser, {"--model MODEL": "another way to name MODEL"})
 
 
 def model_source(args: argparse.Namespace) -> str | tuple[str, str]:

@@ -1,9 +1,8 @@
 """Describe a model.
 
 MODEL is a folder or ZIP file with weights and options, a name or an address, or a folder of a
-training run; --options_file and --weight_file name a pair of files instead. The weights are loaded,
-so the description has been checked against them. A filter is "width x number"; `parameters` are
-those of the network, without the softmax.
+training run. The weights are loaded, so the description has been checked against them. A filter is
+"width x number"; `parameters` are those of the network, without the softmax.
 
   bilm info elmo
   bilm info training-folder --json

@@ -62,7 +62,6 @@ def run(args: argparse.Namespace) -> int:
         n=args.n,
         directions=args.direction,
         prior=args.prior,
-        batch_size=args.batch_size,
         with_ids=True,
     )
     if args.input not in (None, STANDARD):  # a stream is read only once

@@ -35,7 +35,7 @@ def model_tokens(args: argparse.Namespace) -> TextTokens:
     from bilm.data.untokenized import TextTokens
 
     recorded = None
-    if args.model is not None or args.weight_file is not None:
+    if args.model is not None or getattr(args, "weight_file", None) is not None:
         from bilm.files.model_files import open_model
 
         with open_model(flags.model_source(args)) as files:
@@ -172,18 +172,17 @@ def warn_of_unseen(model: Model, sentences: Iterable[Sequence[str]], text: str) 
         )
 
 
-def add_predictor(parser: argparse.ArgumentParser) -> None:
-    """The flags that name a language model with its softmax."""
+def add_predictor(parser: argparse.ArgumentParser) -> flags.Group:
+    """The flags that name a language model with its softmax, and their group."""
     group = parser.add_argument_group("model")
     flags.add_model(
         group,
         "folder of a training run, or folder or ZIP file with weights and the softmax, as `bilm "
         "dump` writes them",
+        pair=False,
     )
-    words = "words of the softmax (default: those in the weights, or vocab.txt next to them)"
-    flags.add(group, {"--vocab_file FILE": words} | flags.SOFTMAX | flags.WARM_UP)
-    flags.add(group, TOKENIZER | flags.BATCH_SIZE | flags.PRECISION)
-    parser.set_defaults(precision="float32")
+    flags.add(group, TOKENIZER)
+    return group
 
 
 def add_result(parser: argparse.ArgumentParser, formats: str) -> None:

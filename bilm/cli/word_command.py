@@ -41,7 +41,6 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     flags.add_model(group, text_command.ELMO, pair=False)
     flags.add(group, text_command.TOKENIZER)
-    parser.set_defaults(weight_file=None)
 
 
 def add_occurrences(parser: argparse.ArgumentParser) -> None:

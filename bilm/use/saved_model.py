@@ -6,24 +6,19 @@
 from __future__ import annotations
 
 import os
-import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import InputError, shown
-from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix, sum_layers
-from bilm.files.hdf5 import open_hdf5, read_numbers, shapes_in
 from bilm.files.model_files import ModelSource
-from bilm.files.reading import SAVED_MODEL_FILES, PathLike, parse_json, require_path
+from bilm.files.reading import SAVED_MODEL_FILES, PathLike
 from bilm.files.writing import Outputs
-from bilm.files.zip_files import extracted
 from bilm.inference.layers import LayerChoice
-from bilm.use.elmo_embedding import MIX, ELMoEmbedding
+from bilm.use.elmo_embedding import ELMoEmbedding
 from bilm.use.pretrained import Pretrained
 from bilm.use.text_layers import FramedWords, framed_words
 
@@ -184,64 +179,3 @@ def _mixed(mix: Any, layers: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
     signature = tf.TensorSpec((None, layers.shape[-1]), tf.float32)
     return tf.map_fn(mix_one, (layers, mask), fn_output_signature=signature)
-
-
-def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
-    """The trained mix in a `.keras` file; `name` selects an `ELMoEmbedding` or `weight_layers` if
-    the file has several.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        InputError: the file is damaged, or does not have exactly one such mix.
-    """
-    path = require_path(keras_file, "a Keras model")
-    files = "config.json", "model.weights.h5"
-    with extracted(path, "Keras model", lambda names: files) as folder:
-        config = parse_json(Path(folder, files[0]).read_bytes(), f"{path}: {files[0]}")
-        mixes = list(_mixes_of(config, path))
-        matches = [mix for mix in mixes if name in (None, mix.name)]
-        if len(matches) != 1:
-            which = ", or its name must be given" if name is None else f" named {name!r}"
-            names = ", ".join(repr(mix.name) for mix in mixes) or "none"
-            raise InputError(f"mix: {path} must hold one mix{which}, got {names}.")
-        _load_mix(matches[0], os.path.join(folder, files[1]))
-        return matches[0]
-
-
-def _mixes_of(item: Any, path: str) -> Iterator[ScalarMix]:
-    """The mixes in a configuration. Other layers, possibly large, are not built."""
-    if isinstance(item, Mapping):
-        kind, config = item.get("registered_name"), item.get("config") or {}
-        try:
-            if kind == "bilm>ScalarMix":
-                yield _mix(config, config["n_layers"], config["use_top_only"])
-            elif kind == "bilm>ELMoEmbedding" and config["layers"] == MIX:
-                options = Options.from_dict(config["options_file"], training=False)
-                yield _mix(config, options.lstm.n_layers + 1)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{path}: config.json: {kind}: {error}") from error
-        item = list(item.values())
-    for inner in item if isinstance(item, list) else ():
-        yield from _mixes_of(inner, path)
-
-
-def _mix(config: Mapping[str, Any], n_layers: Any, use_top_only: bool = False) -> ScalarMix:
-    settings = {key: config[key] for key in ("name", "l2_coef", "do_layer_norm")}
-    return ScalarMix(n_layers, use_top_only=use_top_only, **settings)
-
-
-def _load_mix(mix: ScalarMix, weights: str) -> None:
-    """Set the values of a mix from the group of its name in a Keras weights file."""
-    expected = [tuple(variable.shape) for variable in mix.weights]
-    with open_hdf5(weights) as file:
-        shapes = shapes_in(file)
-        for group in dict.fromkeys(map(posixpath.dirname, shapes)):
-            names = [f"{group}/{k}" for k in range(len(expected))]
-            is_named = str(file[group].attrs.get("name")) == mix.name
-            if is_named and [shapes.get(name) for name in names] == expected:
-                for variable, name in zip(mix.weights, names, strict=True):
-                    variable.assign(read_numbers(file, name))
-                return
-    raise InputError(
-        f"{weights}: values of the mix {mix.name!r}, of shapes {expected}, are missing."
-    )
