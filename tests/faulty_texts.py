@@ -28,7 +28,7 @@ CASES = {
         command("vocab", "text.txt", "--out", "mine/old.txt", "--counts", "c.txt", "--force")
     ),
     "shard": Case(command(*SHARD, "new/corpus")),
-    "shard --compress": Case(command(*SHARD, "mine", "--compress", "gz")),
+    "shard into a folder": Case(command(*SHARD, "mine")),
 }
 
 

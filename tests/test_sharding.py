@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import lzma
+import itertools
 import random
 from collections import Counter
 
@@ -31,9 +31,7 @@ def write_text(folder):
 
 
 def read(path):
-    opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
-    with opened(path, "rt", encoding="utf-8", newline="\n") as file:
-        return file.read().splitlines()
+    return path.read_bytes().decode("utf-8").splitlines()
 
 
 def sentences_in(folder):
@@ -89,21 +87,14 @@ def test_a_shuffle_has_all_orders_alike():
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path):
     pattern, _ = write_text(tmp_path)
-    for name, seed, compress in (("a", 1, None), ("b", 1, None), ("c", 2, None), ("d", 1, "gz"),
-                                 ("e", 1, "gz"), ("f", 1, "xz")):  # fmt: skip
-        shard_corpus(
-            pattern, tmp_path / name, n_shards=3, heldout=0.01, seed=seed, compress=compress
-        )
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        shard_corpus(pattern, tmp_path / name, n_shards=3, heldout=0.01, seed=seed)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert sentences_in(tmp_path / "a").keys() == sentences_in(tmp_path / "c").keys()
     assert all(
         sentences_in(tmp_path / "a")[name] != lines
         for name, lines in sentences_in(tmp_path / "c").items()
     )
-    assert contents(tmp_path / "d") == contents(tmp_path / "e")
-    for name, ending in (("d", ".gz"), ("f", ".xz")):
-        expected = {f"{k}{ending}": lines for k, lines in sentences_in(tmp_path / "a").items()}
-        assert sentences_in(tmp_path / name) == expected
 
 
 def test_the_shuffle_is_that_of_every_version(tmp_path):
@@ -117,16 +108,15 @@ def test_the_shuffle_is_that_of_every_version(tmp_path):
     }
 
 
-def test_without_shuffling_the_order_is_kept(tmp_path):
+def test_a_killed_run_leaves_nothing_behind_after_the_next_one(tmp_path):
     pattern, _ = write_text(tmp_path)
-    shard_corpus(
-        pattern, tmp_path / "out", n_shards=3, heldout=100, shuffle=False, bucket_bytes=900
-    )
+    left = tmp_path / "out" / ".buckets.partial"
+    left.mkdir(parents=True)
+    (left / "train-0.0").write_text("half a sent", encoding="utf-8")
+    shard_corpus(pattern, tmp_path / "out", n_shards=2)
     shards = sentences_in(tmp_path / "out")
-    training = [line for name, lines in shards.items() if "train" in name for line in lines]
-    left = [sentence for sentence in SENTENCES if sentence not in set(shards["heldout-00.txt"])]
-    assert training == left and len(left) == 900
-    assert [len(lines) for name, lines in shards.items() if "train" in name] == [300, 300, 300]
+    assert [*shards] == ["train-00.txt", "train-01.txt"]
+    assert Counter(itertools.chain(*shards.values())) == Counter(SENTENCES)
 
 
 def test_shards_by_size(tmp_path):

@@ -54,14 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     heldout = "sentences to set aside: a number, or a proportion such as 0.01 (default: none)"
     form = {"type": _number_or_proportion, "metavar": "N|FRACTION"}
     flags.add(parser, {"--heldout SENTENCES": heldout}, **form)
-    flags.add(
-        parser,
-        {
-            "--seed N>=0": "random seed (default: 0)",
-            "--no_shuffle": "keep the order of the text, within and across shards",
-            "--compress gz|xz": "compress the shards",
-        },
-    )
+    flags.add(parser, {"--seed N>=0": "random seed (default: 0)"})
     parser.set_defaults(heldout=0, seed=0, shard_size=50.0)
 
 
@@ -76,8 +69,6 @@ def run(args: argparse.Namespace) -> int:
             shard_bytes=max(1, round(args.shard_size * _MEGABYTE)),
             heldout=args.heldout,
             seed=args.seed,
-            shuffle=not args.no_shuffle,
-            compress=args.compress,
             progress=display.show,
         )
     for name, part in (("training", corpus.training), ("held out", corpus.heldout)):

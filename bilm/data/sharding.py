@@ -11,16 +11,16 @@ import glob
 import itertools
 import os
 import random
-import tempfile
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from pathlib import Path
 from sys import getsizeof
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bilm.core.errors import InputError, Rule, integer, one_of, real, require, require_at_least
+from bilm.core.errors import InputError, Rule, integer, real, require, require_at_least
 from bilm.data.prefetch import windows
 from bilm.data.untokenized import read_record, warn_if_untokenized, write_record
 from bilm.files.reading import (
@@ -33,7 +33,7 @@ from bilm.files.reading import (
     require_path,
     size_of,
 )
-from bilm.files.writing import Outputs, compressed
+from bilm.files.writing import Outputs, work_folder
 from bilm.progress import ShowStage, Stage, quiet
 
 SHARD_BYTES = 50_000_000
@@ -77,8 +77,6 @@ def shard_corpus(
     shard_bytes: int = SHARD_BYTES,
     heldout: int | float = 0,
     seed: int = 0,
-    shuffle: bool = True,
-    compress: str | None = None,
     progress: ShowStage = quiet,
     bucket_bytes: int = _BUCKET_BYTES,
 ) -> ShardedCorpus:
@@ -87,8 +85,7 @@ def shard_corpus(
     Sentences (lines with a token) are copied unchanged. The corpus is read twice, to measure and to
     split it; this needs disk space for the result and another uncompressed copy. The files appear
     when all are complete; if anything fails, none appears. The same text, arguments and seed give
-    the same bytes in every version of Python (compressed files also depend on the compression
-    library).
+    the same bytes in every version of Python.
 
     Args:
         patterns: one glob or several; plain or compressed; read in the order of their names.
@@ -98,9 +95,6 @@ def shard_corpus(
         heldout: sentences to hold out, drawn at random from the complete corpus: a number (int) or
             a proportion (float between 0 and 1); 0: none.
         seed: random seed, >= 0, of the held-out sentences and of the order.
-        shuffle: distribute the sentences evenly and at random over the shards, and shuffle each
-            shard. Otherwise sentences keep their order within and across shards.
-        compress: "gz" or "xz"; None writes plain text.
         progress: called regularly with a `Stage`.
         bucket_bytes: bytes shuffled in memory at once; the order of the sentences depends on it.
 
@@ -115,15 +109,13 @@ def shard_corpus(
     require_at_least(1, n_shards=n_shards, shard_bytes=shard_bytes)
     require(integer(0), seed=seed)
     require(_HELDOUT, heldout=heldout)
-    require(one_of((None, "gz", "xz")), compress=compress)
     out_dir, files = require_path(out_dir), find_all_files(patterns)
     _require_no_shards(out_dir)
     warn_if_untokenized(map(str.split, read_text(files[0])), files[0])
     n_sentences, n_empty_lines, n_bytes, n_tokens = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
-    suffix = f".txt.{compress}" if compress else ".txt"
     names = [
-        f"{name}-{number:0{max(2, len(str(n_files - 1)))}}{suffix}"
+        f"{name}-{number:0{max(2, len(str(n_files - 1)))}}.txt"
         for name, _, n_files in sizes
         for number in range(n_files)
     ]
@@ -133,24 +125,24 @@ def shard_corpus(
     outputs = Outputs(paths, inputs={"patterns": files}, folders=[out_dir])
     with (
         outputs.temporaries() as temporaries,
-        tempfile.TemporaryDirectory(
-            dir=out_dir, prefix=".buckets-", ignore_cleanup_errors=True
-        ) as folder,
+        work_folder(os.path.join(out_dir, "buckets")) as folder,
     ):
         parts, remaining = [], iter(temporaries)
         for name, n_in_part, n_files in sizes:
-            paths = list(itertools.islice(remaining, n_files))
             needed = -(-(n_bytes * n_in_part // n_sentences // n_files) // bucket_bytes)
             n_buckets = max(1, min(needed, n_in_part // n_files))  # no bucket is empty
-            buckets = _buckets(os.path.join(folder, name), paths, n_buckets)
-            parts.append(_PartWriter(n_in_part, buckets, f"{seed} {name}" if shuffle else None))
+            buckets_by_file = {
+                path: [os.path.join(folder, f"{name}-{number}.{k}") for k in range(n_buckets)]
+                for number, path in enumerate(itertools.islice(remaining, n_files))
+            }
+            parts.append(_Part(n_in_part, buckets_by_file, f"{seed} {name}"))
         _scatter(_read_lines(files, "scattering", progress), parts, seed)
         _assemble(parts, progress)
         if tokenizer is not None:
             sizes_on_disk = map(os.path.getsize, temporaries)
             write_record(temporaries[-1], tokenizer, dict(zip(names, sizes_on_disk, strict=False)))
     texts = [
-        ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_in_part)
+        ShardedPart(os.path.join(out_dir, f"{name}-*.txt"), n_files, n_in_part)
         for name, n_in_part, n_files in sizes
     ]
     return ShardedCorpus(texts[0], texts[1] if len(texts) > 1 else None, n_empty_lines, n_tokens)
@@ -215,14 +207,32 @@ def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterat
     return (f"{line}\n" for _, lines in files_read for line in lines)
 
 
-def _scatter(lines: Iterable[str], parts: Sequence[_PartWriter], seed: int) -> None:
+class _Part(NamedTuple):
+    """The training or the held-out text."""
+
+    n_sentences: int
+    buckets_by_file: dict[str, list[str]]
+    seed: str
+
+    @property
+    def buckets(self) -> list[str]:
+        return [*itertools.chain.from_iterable(self.buckets_by_file.values())]
+
+    def deal(self) -> Iterator[str]:
+        """The bucket of each sentence, evenly at random."""
+        draw = random.Random(f"{self.seed} buckets").random
+        return itertools.chain.from_iterable(
+            shuffled(self.buckets, draw) for _ in itertools.count()
+        )
+
+
+def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
     """Write every sentence to a bucket of one of the parts; `parts[1]`, the held-out text, is a
     random sample of exactly the planned size (Knuth, TAOCP, section 3.4.2, algorithm S)."""
     draw = random.Random(f"{seed} sample").random
     deals = [part.deal() for part in parts]
-    n_remaining, n_heldout = (
-        sum(part.n_sentences for part in subset) for subset in (parts, parts[1:])
-    )
+    n_remaining = sum(part.n_sentences for part in parts)
+    n_heldout = n_remaining - parts[0].n_sentences
     changed = InputError("The text must not change while it is read.")
     sentences = (line for line in lines if not line.isspace())
     for window, _ in windows(sentences, lambda line: getsizeof(line) + _POINTERS, _WAITING_BYTES):
@@ -241,64 +251,28 @@ def _scatter(lines: Iterable[str], parts: Sequence[_PartWriter], seed: int) -> N
         raise changed
 
 
-def _buckets(prefix: str, files: Sequence[str], n_buckets: int) -> dict[str, list[str]]:
-    """The names of each file's buckets."""
-    return {
-        path: [f"{prefix}-{number}.{k}" for k in range(n_buckets)]
-        for number, path in enumerate(files)
-    }
-
-
-def _assemble(parts: Sequence[_PartWriter], progress: ShowStage) -> None:
-    """Write the files of all parts from their buckets."""
+def _assemble(parts: Sequence[_Part], progress: ShowStage) -> None:
+    """Write the files of all parts from their buckets, which are removed."""
     done, total = 0, sum(size_of(part.buckets) for part in parts)
     progress(Stage("writing", done, total))
-    for n_written in itertools.chain.from_iterable(part.write() for part in parts):
-        done += n_written
-        progress(Stage("writing", done, total))
-
-
-class _PartWriter(NamedTuple):
-    """Writes the training or the held-out text, given its number of sentences, the paths of each
-    file's buckets, and the random seed (None keeps the order of the sentences)."""
-
-    n_sentences: int
-    buckets_by_file: dict[str, list[str]]
-    seed: str | None
-
-    @property
-    def buckets(self) -> list[str]:
-        return [*itertools.chain.from_iterable(self.buckets_by_file.values())]
-
-    def deal(self) -> Iterator[str]:
-        """The bucket of each sentence: evenly at random, or in order."""
-        buckets = self.buckets
-        if self.seed is None:
-            return (buckets[n * len(buckets) // self.n_sentences] for n in range(self.n_sentences))
-        draw = random.Random(f"{self.seed} buckets").random
-        return itertools.chain.from_iterable(shuffled([*buckets], draw) for _ in itertools.count())
-
-    def write(self) -> Iterator[int]:
-        """Assemble the files from their buckets, which are removed; yields the bucket sizes."""
-        draw = random.Random(f"{self.seed} order").random
-        for path, buckets in self.buckets_by_file.items():
-            with compressed(path) as file:
-                for number, bucket in enumerate(buckets):
-                    with open(bucket, "rb") as sentences:
-                        text = sentences.read()
+    for part in parts:
+        draw = random.Random(f"{part.seed} order").random
+        for path, buckets in part.buckets_by_file.items():
+            with open(path, "wb") as file:
+                for bucket in buckets:
+                    text = Path(bucket).read_bytes()
                     os.remove(bucket)
                     # Offsets take less memory than lines.
                     is_end = np.frombuffer(text, np.uint8) == ord("\n")
                     ends = array("Q", [0])
                     ends.frombytes((np.flatnonzero(is_end) + 1).tobytes())
-                    order = array("I", range(len(ends) - 1))
-                    if self.seed is not None:
-                        shuffled(order, draw)
-                    lines = (text[ends[k] : ends[k + 1]] for k in order)
-                    first = next(lines)
-                    start = plain_start(first.decode()).encode() if number == 0 else b""
-                    file.writelines(itertools.chain((start, first), lines))
-                    yield len(text)
+                    order = shuffled(array("I", range(len(ends) - 1)), draw)
+                    if not file.tell():
+                        first = text[ends[order[0]] : ends[order[0] + 1]]
+                        file.write(plain_start(first.decode()).encode())
+                    file.writelines(text[ends[k] : ends[k + 1]] for k in order)
+                    done += len(text)
+                    progress(Stage("writing", done, total))
 
 
 def shuffled(items: Items, draw: Callable[[], float]) -> Items:

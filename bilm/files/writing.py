@@ -235,6 +235,15 @@ def _partial(path: str, is_folder: bool, is_locked: bool) -> Iterator[str]:
             raise
 
 
+@contextlib.contextmanager
+def work_folder(path: PathLike) -> Iterator[str]:
+    """An empty, locked folder for the block, with the `partial_name` of `path`. After a kill, the
+    next run empties it."""
+    with _partial(os.fspath(path), is_folder=True, is_locked=True) as name:
+        yield name
+        _remove(name)
+
+
 def _rename_file(name: str, path: str, overwrite: bool) -> None:
     if overwrite:
         with contextlib.suppress(OSError):
