@@ -29,7 +29,7 @@ pytestmark = pytest.mark.eager
 # Files
 
 
-@pytest.mark.parametrize("flag", ["--all", "--top", "--average", "--layer=1", "none"])
+@pytest.mark.parametrize("flag", ["--all", "--top", "--average", "--layers=1", "none"])
 def test_hdf5_as_allennlp_writes_it(place, flag, capsys):
     embed(*([] if flag == "none" else [flag]))
     captured = capsys.readouterr()
@@ -40,7 +40,7 @@ def test_hdf5_as_allennlp_writes_it(place, flag, capsys):
     assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"]
     assert index == {LINES[0]: "3", "": "1", "a  dog": "2", "猫 / dog": "4", "bird": "5"}
     for key, layers in enumerate(place.expected):
-        choose = {"--all": lambda x: x, "--top": lambda x: x[2], "--layer=1": lambda x: x[1]}
+        choose = {"--all": lambda x: x, "--top": lambda x: x[2], "--layers=1": lambda x: x[1]}
         wanted = choose.get(flag, lambda x: x.mean(axis=0))(layers)
         assert arrays[str(key)].dtype == np.float32 and arrays[str(key)].shape == wanted.shape
         np.testing.assert_allclose(arrays[str(key)], wanted, atol=1e-6)
@@ -63,15 +63,6 @@ def test_sentence_keys(place, capsys):
     assert len(arrays) == 4 and index is None
 
 
-def test_flags_of_allennlp_without_effect_are_accepted_with_a_note(place, capsys):
-    ignored = ["--cuda-device", "-1", "--include-package=mine", "--vocab-path", "none"]
-    embed("--top", *ignored, "--file-friendly-logging")
-    note = "--cuda_device, --file_friendly_logging, --include_package, --vocab_path: no effect"
-    assert note in capsys.readouterr().err
-    arrays, _ = read()
-    np.testing.assert_allclose(arrays["0"], place.expected[0][2], atol=1e-6)
-
-
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_pooling_and_float16(place, pooling):
     embed("--pooling", pooling, "--dtype", "float16", "--top")
@@ -86,7 +77,7 @@ def test_values_too_large_for_float16(place, capsys):
     bias = {"CNN_proj/b_proj": np.full(8, 7e4, np.float32)}
     oracle.write_hdf5("elmo/weights.hdf5", oracle.read_hdf5("elmo/weights.hdf5") | bias)
     for out in ("out.hdf5", "-"):
-        arguments = ["embed", "text.txt", out, "--model=elmo", "--layer=0", "--dtype=float16"]
+        arguments = ["embed", "text.txt", out, "--model=elmo", "--layers=0", "--dtype=float16"]
         error = input_error(arguments, capsys)
         assert re.search(r"values of float16 are at most 65504, and a vector has 700\d\d", error)
 
@@ -103,7 +94,7 @@ def test_npz(place):
 def test_compressed_text_and_json_lines(place):
     with gzip.open("text.gz", "wt", encoding="utf-8") as file:
         file.write("bird\na dog\n")
-    assert main(["embed", "text.gz", "out.jsonl", "--model", "elmo", "--layer", "2"]) == 0
+    assert main(["embed", "text.gz", "out.jsonl", "--model", "elmo", "--layers", "2"]) == 0
     lines = [json.loads(line) for line in Path("out.jsonl").read_text("utf-8").splitlines()]
     assert [(x["line"], x["tokens"]) for x in lines] == [(0, ["bird"]), (1, ["a", "dog"])]
     vectors = np.array(lines[1]["vectors"], np.float32)
@@ -241,7 +232,7 @@ def test_vectors_that_are_not_finite(place, tmp_path, capsys, out):
     with h5py.File("huge/weights.hdf5", "r+") as file:
         for name in ("W_proj", "b_proj"):
             file["CNN_proj"][name][...] = 3e38
-    for name in ("--layer=0", "--average"):
+    for name in ("--layers=0", "--average"):
         error = input_error(["embed", "text.txt", out, "--model=huge", name, "--force"], capsys)
         assert "text.txt, line 1: the model's vectors are not finite" in error
     assert not os.path.exists(out)

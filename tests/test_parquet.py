@@ -43,7 +43,7 @@ def assert_rows(found, expected, atol=1e-6):
 # Contents
 
 
-@pytest.mark.parametrize("flag", ["--layer=1", "none"])
+@pytest.mark.parametrize("flag", ["--layers=1", "none"])
 def test_a_sentence_is_a_row(place, flag, capsys):
     table = embedded(*([] if flag == "none" else [flag]))
     assert capsys.readouterr().out == f"{OUT}\n"
@@ -52,11 +52,11 @@ def test_a_sentence_is_a_row(place, flag, capsys):
         pa.schema([("id", pa.int64()), ("text", pa.string()), ("vectors", kind)])
     )
     assert table["id"].to_pylist() == [0, 1, 2, 3, 4, 5] and table["text"].to_pylist() == TEXTS
-    wanted = {"--layer=1": lambda x: x[1], "none": lambda x: x.mean(axis=0)}[flag]
+    wanted = {"--layers=1": lambda x: x[1], "none": lambda x: x.mean(axis=0)}[flag]
     assert_rows(arrays(table["vectors"]), [wanted(layers) for layers in place.expected])
     said = json.loads(table.schema.metadata[b"bilm"])
     assert said["model"] == place.model.fingerprint() and said["pooling"] is None
-    assert said["layers"] == {"--layer=1": 1, "none": "average"}[flag]
+    assert said["layers"] == {"--layers=1": 1, "none": "average"}[flag]
     assert sorted(os.listdir()) == ["elmo", OUT, "text.txt"]
 
 

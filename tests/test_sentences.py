@@ -152,7 +152,6 @@ def test_ids(place):
 )
 def test_keys_that_are_wrong_are_found_before_the_work(place, capsys, ids, message):
     flag = write_ids(*ids)
-    Path("elmo/weights.hdf5").write_bytes(b"not read")
     error = input_error(["embed", "text.txt", "out.hdf5", "--model", "elmo", flag], capsys)
     assert message in error
     assert not list(Path().glob("out.hdf5*"))

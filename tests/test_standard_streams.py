@@ -86,7 +86,7 @@ def test_messages_that_nobody_reads_are_an_error():
     command = [sys.executable, "-m", "bilm", "embed", "text.txt", "v.npz", "--model", "english"]
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([*command, "--file_friendly_logging"], stderr=writing)
+    done = subprocess.run(command, stderr=writing)
     os.close(writing)
     assert done.returncode == 1 and not Path("v.npz").exists()
 

@@ -52,12 +52,6 @@ _JOB = {
     "nothing",
 }
 _SHARD = "embed only lines I, I + N, I + 2 N, ... (I from 1 to N), so that N jobs can share a text"
-_IGNORED = {
-    "--cuda_device DEVICE": "TensorFlow chooses the GPU (CUDA_VISIBLE_DEVICES hides some)",
-    "--file_friendly_logging": "progress in a file is always plain lines",
-    "--include_package NAME": "there is nothing to include",
-    "--vocab_path FILE": "words need no vocabulary, because characters encode them",
-}
 _shard = flags.value(
     lambda text: tuple(map(int, text.split("/"))),
     "must be I/N with I from 1 to N, such as 2/4",
@@ -80,21 +74,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in _NAMED_LAYERS[:3]:
         choice.add_argument(f"--{name}", dest="layers", action="store_const", const=name,
                             help=f"--layers {name}")  # fmt: skip
-    flags.add(choice, {"--layer N>=0": "--layers N"}, dest="layers")
     flags.add(group, _VECTORS)
     flags.add(parser.add_argument_group("file"), text_command.COLUMN | _FILE)
     group = parser.add_argument_group("job")
     flags.add(group, {"--shard I/N": _SHARD}, type=_shard, default=(1, 1))
     flags.add(group, _JOB)
-    group = parser.add_argument_group("flags of `allennlp elmo` that have no effect here")
-    flags.add(group, _IGNORED)
     parser.set_defaults(dtype="float32")
 
 
 def run(args: argparse.Namespace) -> int:
-    names = [flag.split()[0] for flag in _IGNORED]
-    if ignored := [name for name in names if getattr(args, name[2:]) not in (None, False)]:
-        note(f"{', '.join(ignored)}: no effect here")
     text_command.check_layer(args, "layers", "average", "sum", "all")
     try:
         return _embed(args)
@@ -120,13 +108,15 @@ def _embed(args: argparse.Namespace) -> int:
             **flags.keywords(args, "layers", "pooling", "dtype", "format", "ids", "shard"),
             **flags.keywords(args, "batch_size", "tokenizer", "column", "resume", "force"),
         )
+        model = text_command.load_model(args, source).elmo
+        sentences = job.read(model)
     except ArgumentsError as error:
         flags.usage_error(args, error.for_flags)
-    model = text_command.load_model(args, source).elmo
-    if args.input != STANDARD:  # a stream is read only once
-        text_command.warn_of_unseen(model.model, job.sample, args.input)
+    if isinstance(sentences, list):  # a stream is read only once
+        words = (sentence.text.split() for sentence in sentences)
+        text_command.warn_of_unseen(model.model, words, args.input)
     with progress_display(args.output) as display:
-        result = job.run(model, display.show)
+        result = job.run(model, sentences, display.show)
     if result.was_complete:
         note(f"{args.output} is complete already; nothing to do.")
         return 0

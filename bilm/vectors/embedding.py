@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,12 +20,11 @@ import numpy as np
 
 from bilm.core.errors import InputError, differences, one_of, plain, require, shown
 from bilm.data.sentences import Sentence, read_keys, read_sentences
-from bilm.data.untokenized import N_SENTENCES, TextTokens
+from bilm.data.untokenized import TextTokens
 from bilm.files.identity import facts_digest, without_old_digests
 from bilm.files.reading import (
     FASTA,
     PathLike,
-    Text,
     new_digest,
     open_text,
     require_file,
@@ -94,7 +93,7 @@ def embed_file(
         text: a file of text, CoNLL-U or FASTA, recognised by its content (`bilm.files.reading`).
             The ids of FASTA are the keys.
         out: file to write. Finished vectors are kept in a folder OUT.partial until the file is
-            complete.
+            complete. The text is read into memory, about 0.3 GB for a million sentences.
         model: computes the vectors.
         layers: as for `ELMo.encode`, except a `ScalarMix`.
         pooling: None, "mean" or "max" over the tokens of a sentence.
@@ -132,16 +131,13 @@ def embed_file(
         text, out, layers, pooling, dtype, format, ids, sentence_keys, with_text, shard, batch_size,
         tokenizer, column, resume, force,
     )  # fmt: skip
-    return job.run(model, progress)
+    return job.run(model, job.read(model), progress)
 
 
 @dataclass
 class EmbeddingJob:
-    """The arguments of `embed_file`. They and the keys of the text are checked before the model is
-    loaded. `text` and `out` may also be binary streams; the output is then JSON lines by default.
-
-    Attributes:
-        sample: the tokens of the first sentences of a file.
+    """The arguments of `embed_file`, which are checked before the model is loaded. `text` and `out`
+    may also be binary streams; the output is then JSON lines by default.
 
     Raises:
         ArgumentsError: arguments cannot be combined. Other errors as for `embed_file`.
@@ -165,16 +161,13 @@ class EmbeddingJob:
 
     def __post_init__(self) -> None:
         self.is_stream = not isinstance(self.out, str | os.PathLike)
-        self.is_file = isinstance(self.text, str | os.PathLike)
-        self._digest = new_digest()
-        if not self.is_file:
-            self.text = Text(self.text, "standard input", self._digest, self.column)
-        self._split = TextTokens(None, "spaces", self.column)  # until the model is known
-        self._name = os.fspath(self.text) if self.is_file else self.text.name
+        self._is_file = isinstance(self.text, str | os.PathLike)
+        self._name = os.fspath(self.text) if self._is_file else "standard input"
         self.kind = self._kind()
         self._format = FORMATS[self.kind]
         self.spec = VectorSpec.of(self.layers, self.pooling, self.dtype)
-        inputs = {"text": self.text} if self.is_file else {}
+        self._check_arguments()
+        inputs = {"text": self.text} if self._is_file else {}
         inputs |= {} if self.ids is None else {"ids": self.ids}
         for argument, path in inputs.items():
             require_file(path, f"{argument} file")
@@ -182,28 +175,8 @@ class EmbeddingJob:
             Outputs([], updated=[self.out], inputs=inputs)
             check_output(self.out, resume=self.resume, force=self.force)
         self._format.require_packages()
-        self._skipped = Counter[str]()
-        self._n_all: int | None = None
-        self._n_longest, self._longest = 0, ""
-        self.sample: list[list[str]] = []
-        with open_text(self.text, column=self.column) as text:
-            self.is_fasta, self._unit = text.kind == FASTA, text.unit
-            self.has_ids = self.ids is not None or self.is_fasta
-            self._check_arguments()
-            if self.is_file:
-                self._read_ahead(text)
-
-    def _read_ahead(self, text: Text) -> None:
-        """Read a file once before the work, for errors, a sample and the numbers of sentences and
-        tokens."""
-        self._n_all = 0
-        for sentence in self._sentences(text):
-            n_tokens = len(tokens := sentence.text.split())
-            if n_tokens > self._n_longest:
-                self._n_longest, self._longest = n_tokens, self._where(sentence)
-            if self._n_all < N_SENTENCES:
-                self.sample.append(tokens)
-            self._n_all += 1
+        self._digest, self._skipped = new_digest(), Counter[str]()
+        self._has_ids = self.ids is not None
 
     def _kind(self) -> str:
         """The name of the format by the argument, or by the ending of OUT."""
@@ -234,8 +207,7 @@ class EmbeddingJob:
         has_no_keys = not self._format.has_sentence_keys
         for is_broken, rule in (
             (by_sentence and has_no_keys, f"{kind} cannot hold {_NAME}sentence_keys"),
-            (by_sentence and self.has_ids, f"{_NAME}sentence_keys excludes {_NAME}ids and FASTA"),
-            (self.ids is not None and self.is_fasta, f"{_NAME}ids excludes FASTA, which has ids"),
+            (by_sentence and self.ids is not None, f"{_NAME}sentence_keys excludes {_NAME}ids"),
             (
                 self.resume and self.force,
                 f"{_NAME}resume continues, {_NAME}force starts over: choose one",
@@ -246,69 +218,112 @@ class EmbeddingJob:
             if is_broken:
                 raise ArgumentsError(rule)
 
-    def run(self, model: ELMo, progress: ShowStage = quiet) -> EmbeddedFile:
-        """Compute the vectors and write the file; arguments and errors as for `embed_file`."""
-        shape = self.spec.shape(model.options)
-        self._split = TextTokens(model.options.tokenizer, self.tokenizer, self.column)
-        settings = self._settings(model, shape)
+    def read(self, model: ELMo) -> Iterable[Sentence]:
+        """The sentences of this shard, tokens separated by spaces, after checks of their keys and
+        words: a list, or for a stream an iterator. A file is read once, here."""
+        with open_text(self.text, self._name, self._digest, self.column) as text:
+            if text.kind == FASTA:
+                self._has_ids = True
+                for name in ("sentence_keys", "ids"):
+                    if getattr(self, name):
+                        raise ArgumentsError(f"{_NAME}{name} excludes FASTA, which has ids")
+            self._unit = text.unit
+            tokens = TextTokens(model.options.tokenizer, self.tokenizer, self.column)
+            sentences = self._with_keys(read_sentences(text, self._name, tokens=tokens))
+            checked = self._checked(sentences, model)
+            return list(checked) if self._is_file else checked
+
+    def _with_keys(self, sentences: Iterator[Sentence]) -> Iterator[Sentence]:
+        if self.sentence_keys:
+            yield from (sentence._replace(key=sentence.text) for sentence in sentences)
+        elif self.ids is None:
+            yield from sentences
+        else:
+            ids = read_keys(self.ids)
+            for sentence, key in itertools.zip_longest(sentences, ids):
+                if sentence is None or key is None:
+                    raise InputError(
+                        f"{self.ids} must have one key for each {self._unit} of {self._name}, got "
+                        f"{len(ids)} keys for {'fewer' if sentence is None else 'more'} "
+                        f"{self._unit}s."
+                    )
+                yield sentence._replace(key=key)
+
+    def _checked(self, sentences: Iterator[Sentence], model: ELMo) -> Iterator[Sentence]:
+        """The sentences of this shard. If sentences are keys, repeated and empty lines are skipped,
+        and counted in `_skipped`."""
+        i, n = self.shard
+        keys, skipped, shape = self._format.keys(), self._skipped, self.spec.shape(model.options)
+        for sentence in sentences:
+            is_ours, where = sentence.number % n == i - 1, self._where(sentence)
+            if sentence.key == "":
+                skipped["empty"] += is_ours
+            elif sentence.key is not None and not keys.is_new(sentence.key, where):
+                if not self.sentence_keys:
+                    raise InputError(f"{where}: the key {shown(sentence.key)} is repeated.")
+                skipped["repeated"] += is_ours
+            elif is_ours:
+                tokens = sentence.text.split()
+                model.refuse_unknown(tokens, where)
+                if self._format.has_rows:
+                    require_row(len(tokens), shape, self.dtype, where)
+                yield sentence
+
+    def _where(self, sentence: Sentence) -> str:
+        """The file and line of a sentence, for messages."""
+        return f"{self._name}, {self._unit} {sentence.number + 1}"
+
+    def run(
+        self, model: ELMo, sentences: Iterable[Sentence], progress: ShowStage = quiet
+    ) -> EmbeddedFile:
+        """Compute the vectors of the sentences that `read` returned, and write the file; arguments
+        and errors as for `embed_file`."""
+        settings = self._settings(model)
+        n_all = len(sentences) if isinstance(sentences, list) else None
         if self.resume and os.path.lexists(self.out):
-            self._require_complete(settings)
+            self._require_complete(settings, sum(1 for _ in sentences))
             remove_job(self.out, settings)
             return EmbeddedFile(was_complete=True)
-        self._check_text(model, shape)
+        todo = ((sentence, sentence.text.split()) for sentence in sentences)
         if self.is_stream:
-            return self._write_stream(model, settings, progress)
-        todo = self._todo(model, shape)
+            n_written = itertools.count()
+            results = zip(self._encode(model, todo, progress, n_all), n_written, strict=False)
+            embedded = (EmbeddedSentence(*result) for result, _ in results)
+            self._format.write(self.out, embedded, settings, facts="")
+            self.out.flush()
+            return self._result(next(n_written))
         choices = {"resume": self.resume, "force": self.force}
         with VectorStore(self.out, settings, **choices) as store:
-            n_left, n_tokens = store.n_sentences, self._skip_saved(todo, store)
-            show = self._progress(progress, n_left, n_tokens)
-            for sentence, vectors in self._encode(model, todo, show, store.new_array):
+            finished = store.n_sentences, self._skip_saved(todo, store)
+            new = self._encode(model, todo, progress, n_all, *finished, store.new_array)
+            for sentence, vectors in new:
                 store.add(sentence, vectors)
             store.save()
             facts = self._facts(settings, store.n_sentences)
             with Outputs([self.out], overwrite=self.force).temporaries() as (temporary,):
                 self._format.write(temporary, store, settings, facts)
             store.remove()
-        return self._result(store.n_sentences, n_left)
-
-    def _write_stream(
-        self, model: ELMo, settings: dict[str, Any], progress: ShowStage
-    ) -> EmbeddedFile:
-        """Write to a stream, as the vectors are computed; a stream gets no facts."""
-        n_written = itertools.count()
-        todo = self._todo(model, settings["shape"])
-        results = zip(self._encode(model, todo, self._progress(progress)), n_written, strict=False)
-        embedded = (EmbeddedSentence(*result) for result, _ in results)
-        self._format.write(self.out, embedded, settings, facts="")
-        self.out.flush()
-        return self._result(next(n_written))
+        return self._result(store.n_sentences, finished[0])
 
     def _result(self, n_sentences: int, n_left: int = 0) -> EmbeddedFile:
         skipped = self._skipped
         return EmbeddedFile(n_sentences, n_left, skipped["repeated"], skipped["empty"])
 
-    def _settings(self, model: ELMo, shape: Sequence[int | None]) -> dict[str, Any]:
+    def _settings(self, model: ELMo) -> dict[str, Any]:
         """All that determines the result, except the text."""
+        optional = {"tokenizer": self.tokenizer, "column": self.column}
         return {
-            "shape": shape,
+            "shape": self.spec.shape(model.options),
             "model": model.fingerprint(),
             "network": facts_digest([model.options.inference_dict(), model.model.words.words]),
             "precision": model.precision,
             **self.spec._asdict(),
             "shard": list(self.shard),
-            "keys": "sentences" if self.sentence_keys else "ids" if self.has_ids else "numbers",
+            "keys": "sentences" if self.sentence_keys else "ids" if self._has_ids else "numbers",
             "format": self.kind,
             "with_text": self.with_text,
-            **{
-                n: getattr(self, n) for n in ("tokenizer", "column") if getattr(self, n) is not None
-            },
+            **{name: value for name, value in optional.items() if value is not None},
         }
-
-    def _check_text(self, model: ELMo, shape: Sequence[int | None]) -> None:
-        """Check that a file's longest sentence fits the format."""
-        if self._format.has_rows:
-            require_row(self._n_longest, shape, self.dtype, self._longest)
 
     def _skip_saved(self, todo: Iterator[tuple[Sentence, list[str]]], store: VectorStore) -> int:
         """Skip the sentences in the store, which must be the same; return their tokens."""
@@ -324,19 +339,22 @@ class EmbeddingJob:
             n_tokens += len(tokens)
         return n_tokens
 
-    def _progress(self, progress: ShowStage, n_left: int = 0, n_tokens: int = 0) -> ShowStage:
-        """A callback for `encode_iter`, which counts sentences; some are finished already."""
-        counter = itertools.count(n_left)
+    def _encode(
+        self,
+        model: ELMo,
+        todo: Iterator[tuple[Sentence, list[str]]],
+        progress: ShowStage,
+        n_all: int | None,
+        n_finished: int = 0,
+        n_finished_tokens: int = 0,
+        new_array: Any = None,
+    ) -> Iterator[tuple[Sentence, Any]]:
+        counter = itertools.count(n_finished)
 
         def show(stage: Stage) -> None:
-            detail = f"{n_tokens + stage.done:,} tokens"
-            progress(Stage("embedding", next(counter), self._n_all, "sentences", detail))
+            detail = f"{n_finished_tokens + stage.done:,} tokens"
+            progress(Stage("embedding", next(counter), n_all, "sentences", detail))
 
-        return show
-
-    def _encode(
-        self, model: ELMo, todo: Iterator[Any], show: ShowStage, new_array: Any = None
-    ) -> Iterator[tuple[Sentence, Any]]:
         show(Stage("embedding", 0, None))
         for sentence, vectors in model.encode_iter(
             todo,
@@ -360,9 +378,8 @@ class EmbeddingJob:
         facts |= {"text": texts, "sentences": n_sentences}
         return json.dumps(settings_facts(settings) | facts)
 
-    def _require_complete(self, settings: dict[str, Any]) -> None:
-        """Require that OUT is the complete result of this job."""
-        n_all = sum(1 for _ in self._sentences())  # a stream is read only here
+    def _require_complete(self, settings: dict[str, Any], n_all: int) -> None:
+        """Require that OUT is the complete result of this job, of `n_all` sentences."""
         stored = read_facts(self.out, self.kind, is_empty=not n_all)
         if stored is None:
             return
@@ -374,57 +391,3 @@ class EmbeddingJob:
                 f"{self.out} is the result of another job: {'; '.join(listed)}. Move it away, or "
                 "replace it with force."
             )
-
-    def _todo(
-        self, model: ELMo, shape: Sequence[int | None]
-    ) -> Iterator[tuple[Sentence, list[str]]]:
-        """The sentences and their tokens."""
-        return ((each, self._tokens(each, model, shape)) for each in self._sentences())
-
-    def _where(self, sentence: Sentence) -> str:
-        """The file and line of a sentence, for messages."""
-        return f"{self._name}, {self._unit} {sentence.number + 1}"
-
-    def _tokens(self, sentence: Sentence, model: ELMo, shape: Sequence[int | None]) -> list[str]:
-        """The tokens of a sentence, after checking that they have vectors and fit the format."""
-        tokens, where = sentence.text.split(), self._where(sentence)
-        model.refuse_unknown(tokens, where)
-        if self._format.has_rows:
-            require_row(len(tokens), shape, self.dtype, where)
-        return tokens
-
-    def _sentences(self, text: Text | None = None) -> Iterator[Sentence]:
-        """The sentences of this shard, in order, after checking their keys. If sentences are keys,
-        repeated and empty lines are skipped, and counted in `_skipped`."""
-        i, n = self.shard
-        keys, skipped = self._format.keys(), self._skipped
-        skipped.clear()
-        for sentence in self._with_keys(text):
-            is_ours, where = sentence.number % n == i - 1, self._where(sentence)
-            if sentence.key == "":
-                skipped["empty"] += is_ours
-            elif sentence.key is not None and not keys.is_new(sentence.key, where):
-                if not self.sentence_keys:
-                    raise InputError(f"{where}: the key {shown(sentence.key)} is repeated.")
-                skipped["repeated"] += is_ours
-            elif is_ours:
-                yield sentence
-
-    def _with_keys(self, text: Text | None) -> Iterator[Sentence]:
-        if self.is_file and text is None:
-            self._digest = new_digest()
-        sentences = read_sentences(text or self.text, self._name, self._digest, self._split)
-        if self.sentence_keys:
-            yield from (sentence._replace(key=sentence.text) for sentence in sentences)
-        elif self.ids is None:
-            yield from sentences
-        else:
-            ids = read_keys(self.ids)
-            for sentence, key in itertools.zip_longest(sentences, ids):
-                if sentence is None or key is None:
-                    raise InputError(
-                        f"{self.ids} must have one key for each {self._unit} of {self._name}, got "
-                        f"{len(ids)} keys for {'fewer' if sentence is None else 'more'} "
-                        f"{self._unit}s."
-                    )
-                yield sentence._replace(key=key)
