@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bilm import ELMo, InputError
-from bilm.files.model_files import ModelFiles, choose_files, open_model
+from bilm.files.model_files import ModelFiles, open_model
 from tests import oracle
 
 pytestmark = pytest.mark.eager
@@ -154,9 +154,13 @@ def message_of(source):
     return str(caught.value)
 
 
-def test_what_archivers_add_is_passed_over():
-    names = ["m/", "m/model.hdf5", "m/options.json", "__MACOSX/m/._model.hdf5", "m/._vocab.txt"]
-    assert choose_files(names, "m.zip") == ("m/options.json", "m/model.hdf5", None, None)
+def test_what_archivers_add_is_passed_over(tmp_path):
+    expected = write(tmp_path / "m")
+    target = zipped(tmp_path / "m", tmp_path / "m.zip", "m/")
+    with zipfile.ZipFile(target, "a") as archive:
+        for name in ("__MACOSX/m/._model.hdf5", "__MACOSX/model.hdf5", "m/._a.hdf5"):
+            archive.writestr(name, b"")
+    assert_same(target, expected)
 
 
 def test_errors_in_a_zip_file_name_the_zip_file(tmp_path):

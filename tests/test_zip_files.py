@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -29,24 +30,18 @@ def temporary_folder(tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "temporary") == []
 
 
-def test_a_member_that_is_missing(tmp_path):
-    path = write_zip(tmp_path / "m.zip", a=b"a")
-    message = r"m\.zip: the ZIP file cannot be read: .*no"
-    with pytest.raises(InputError, match=message), extracted(path, "model", lambda names: "b"):
-        pytest.fail("the block is not entered")
-
-
 @pytest.mark.parametrize("name", ["../../out.json", "/etc/out.json", "a/../../out.json"])
 def test_members_stay_in_the_folder(tmp_path, temporary_folder, name):
     """SECURITY.md: members of ZIP files stay inside their folder."""
     path = tmp_path / "m.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(name, b"{}")
-    with extracted(path, "model", lambda names: names) as folder:
-        assert os.listdir(folder) == ["out.json"]
+    with extracted(path, "model") as folder:
+        assert [path.name for path in Path(folder).rglob("*") if path.is_file()] == ["out.json"]
+    assert not list(tmp_path.rglob("out.json"))
 
 
-def test_of_a_model_to_convert_its_own_files_are_unpacked(tmp_path, temporary_folder):
+def test_a_zip_file_to_convert_that_lacks_sizes(tmp_path, temporary_folder):
     members = {"config__json": b"{}", "encoder__pkl": b"", "other__bin": b"other"}
     path = write_zip(tmp_path / "m.zip", **members)
     made = (tmp_path / "w.hdf5", tmp_path / "o.json")

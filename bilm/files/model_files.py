@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import posixpath
 import shlex
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,6 @@ from bilm.files.named_models import local_source, require_known
 from bilm.files.reading import (
     HDF5,
     OPTIONS_FILE,
-    STATE_FILE,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
     PathLike,
@@ -95,32 +93,29 @@ def open_model(
         return
     path = os.fspath(source)
     require_known(path)
-    folder, name = os.path.split(path)
     if os.path.isdir(path):
         if holds_checkpoint(path) and not weights_only:
             from bilm.files.checkpoints import load_options_latest_checkpoint  # has TensorFlow
 
             yield _from_checkpoint(load_options_latest_checkpoint(path)[1], path)
         else:
-            yield _in_folder(path, path)
+            yield _from_weights(_find_weights(Path(path), path), path)
     elif os.path.isfile(f"{path}.index"):
         if weights_only:
-            raise InputError(_dump_hint(f"{path}: a checkpoint", folder or os.curdir))
+            folder = os.path.dirname(path) or os.curdir
+            raise InputError(_dump_hint(f"{path}: a checkpoint", folder))
         yield _from_checkpoint(path, path)
     elif _is_hdf5(require_file(path, "model")):
-        # Files with other names may belong to other weights.
-        siblings = {*_option_names(name), *_VOCABULARIES, *_softmax_names(name)}
-        siblings &= set(os.listdir(folder or os.curdir))
-        yield _files_at(folder, _siblings(siblings, name, folder or os.curdir), path)
-    elif not zipfile.is_zipfile(path):
+        yield _from_weights(Path(path), path)
+    elif zipfile.is_zipfile(path):
+        with extracted(path, "model") as temporary:
+            yield _from_weights(_find_weights(Path(temporary), path), path)
+    else:
         content = substitute_for_a_file(path) or "not a ZIP file, or truncated"
         raise InputError(
             f"{path} must be a folder, a ZIP file, an HDF5 file, a checkpoint, or a pair of "
             f"options and weights; this file is {content}."
         )
-    else:
-        with extracted(path, "model", lambda names: choose_files(names, path)) as temporary:
-            yield _in_folder(temporary, path)
 
 
 def _pair(source: Sequence[Any]) -> ModelFiles:
@@ -135,10 +130,9 @@ def _pair(source: Sequence[Any]) -> ModelFiles:
 
 
 def _from_checkpoint(prefix: str, source: str) -> ModelFiles:
-    folder = os.path.dirname(prefix)
-    vocabularies = (os.path.join(folder, name) for name in _VOCABULARIES)
-    vocabulary = next(filter(os.path.isfile, vocabularies), None)
-    return ModelFiles(os.path.join(folder, OPTIONS_FILE), prefix, vocabulary, source, True)
+    folder = Path(prefix).parent
+    options = str(folder / OPTIONS_FILE)
+    return ModelFiles(options, prefix, _first(folder, *_VOCABULARIES), source, True)
 
 
 def _is_hdf5(path: str) -> bool:
@@ -148,91 +142,69 @@ def _is_hdf5(path: str) -> bool:
         return file.read(8) == b"\x89HDF\r\n\x1a\n"
 
 
-def _in_folder(folder: str, source: str) -> ModelFiles:
-    # Archives are often unpacked into a subfolder.
-    paths = [*Path(folder).glob("*"), *Path(folder).glob("*/*")]
-    names = [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
-    return _files_at(folder, choose_files(names, folder), source)
+def _from_weights(weights: Path, source: str) -> ModelFiles:
+    """The model whose other files are next to its weights."""
+    folder, stem, ending = weights.parent, weights.stem, weights.suffix
+    start = stem.removesuffix("weights")  # elmo_weights.hdf5 and elmo_options.json
+    # `bilm dump` writes the first one next to the options of the training.
+    options = _first(folder, f"{stem}.options.json", f"{start}options.json", OPTIONS_FILE)
+    if options is None:
+        # The names of other options are clear only if there is no other model.
+        others = sorted(map(str, folder.glob("*options.json")))
+        if len(others) != 1 or _likeliest_weights(folder) != [weights]:
+            present = ", ".join(map(os.path.basename, others)) or "none"
+            raise InputError(
+                f"{folder}: {OPTIONS_FILE} must be next to {weights.name}; there is {present}."
+            )
+        options = others[0]
+    softmax = _first(folder, f"{start}softmax_weights{ending}", f"softmax_weights{ending}")
+    return ModelFiles(
+        options, str(weights), _first(folder, *_VOCABULARIES), source, softmax=softmax
+    )
 
 
-def _files_at(folder: str, names: Sequence[str | None], source: str) -> ModelFiles:
-    options, weights, vocabulary, softmax = (n and os.path.join(folder, n) for n in names)
-    return ModelFiles(options or "", weights or "", vocabulary, source, softmax=softmax)
+def _first(folder: Path, *names: str) -> str | None:
+    """The path of the first name that is a file in a folder."""
+    return next((str(folder / name) for name in names if (folder / name).is_file()), None)
 
 
-def choose_files(names: Iterable[str], source: str) -> tuple[str, str, str | None, str | None]:
-    """Choose options, weights, vocabulary and a separate softmax among the files of a container,
-    paths with "/"; the last two may be missing."""
-    folders: dict[str, list[str]] = {}
-    for name in sorted(names):
-        folder, base = posixpath.split(name)
-        if base and not base.startswith(".") and not folder.startswith("__MACOSX"):
-            folders.setdefault(folder, []).append(base)
-    candidates = [
-        (bool(folder) + folder.count("/"), folder, base)
-        for folder, bases in folders.items()
-        for base in _weights(bases)
-    ]
-    if not candidates:
-        raise InputError(_no_weights(source, folders))
-    nearest = [(folder, base) for depth, folder, base in candidates if depth == min(candidates)[0]]
-    if len(nearest) > 1:
-        listed = ", ".join(posixpath.join(*names) for names in nearest)
-        raise InputError(
-            f"{source} must hold one weights file, got {listed}: give the pair (options, weights) "
-            "instead."
-        )
-    folder, name = nearest[0]
-    chosen = _siblings(folders[folder], name, f"{source}/{folder}".rstrip("/"))
-    options, weights, *others = (base and posixpath.join(folder, base) for base in chosen)
-    return options or "", weights or "", others[0], others[1]
+def _find_weights(folder: Path, source: str) -> Path:
+    """The weights file of a folder, or of its subfolders: archives are often unpacked into one."""
+    subfolders = sorted(path for path in folder.glob("*/") if path.name != "__MACOSX")
+    for folders in ([folder], subfolders):
+        weights = [path for inner in folders for path in _likeliest_weights(inner)]
+        if len(weights) == 1:
+            return weights[0]
+        if weights:
+            listed = ", ".join(path.relative_to(folder).as_posix() for path in weights)
+            raise InputError(
+                f"{source} must hold one weights file, got {listed}: give the pair (options, "
+                "weights) instead."
+            )
+    raise InputError(_no_weights(folder, source))
 
 
-def _weights(bases: list[str]) -> list[str]:
-    """The likeliest names; several if ambiguous."""
+def _likeliest_weights(folder: Path) -> list[Path]:
+    """The weights files in a folder with the likeliest names; several if ambiguous."""
+    files = sorted(path for path in folder.glob("[!.]*") if path.suffix in HDF5 and path.is_file())
     for name in (WEIGHTS_FILE, "weights.hdf5"):
-        if name in bases:
-            return [name]
-    hdf5 = [base for base in bases if base.endswith(HDF5) and "softmax" not in base]
-    named = [base for base in hdf5 if os.path.splitext(base)[0].endswith("weights")]
-    return named or hdf5
+        if folder / name in files:
+            return [folder / name]
+    files = [path for path in files if "softmax" not in path.name]
+    return [path for path in files if path.stem.endswith("weights")] or files
 
 
-def _siblings(bases: Iterable[str], weights: str, where: str) -> tuple[str, str, Any, Any]:
-    """The names of the files that belong to weights in the same folder, as for `choose_files`."""
-    bases = sorted(bases)
-    others = [base for base in bases if base.endswith("options.json")]
-    names = [name for name in _option_names(weights) if name in bases] or others
-    if len(names) != 1 and names == others:
-        present = f"several: {', '.join(others)}" if others else "none"
-        raise InputError(f"{where}: {OPTIONS_FILE} must be next to {weights}; there is {present}.")
-    vocabulary = next((name for name in _VOCABULARIES if name in bases), None)
-    softmax = next((name for name in _softmax_names(weights) if name in bases), None)
-    return names[0], weights, vocabulary, softmax
-
-
-def _softmax_names(weights: str) -> tuple[str, ...]:
-    """elmo_softmax_weights.hdf5 next to elmo_weights.hdf5."""
-    stem, ending = os.path.splitext(weights)
-    return f"{stem.removesuffix('weights')}softmax_weights{ending}", f"softmax_weights{ending}"
-
-
-def _option_names(weights: str) -> tuple[str, ...]:
-    """Files of `bilm dump` before training files."""
-    stem = os.path.splitext(weights)[0]
-    return f"{stem}.options.json", f"{stem.removesuffix('weights')}options.json", OPTIONS_FILE
-
-
-def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
-    bases = [base for folder in folders for base in folders[folder]]
-    if STATE_FILE in bases or any(base.startswith("model.ckpt-") for base in bases):
+def _no_weights(folder: Path, source: str) -> str:
+    if holds_checkpoint(folder):
         return _dump_hint(f"{source}: a training folder, which holds checkpoints", source)
-    if "encoder.pkl" in bases:
+    paths = sorted([*folder.glob("*"), *folder.glob("*/*")])
+    names = [path.name for path in paths if path.is_file()]
+    if "encoder.pkl" in names:
         return (
             f"{source} must be converted: ELMoForManyLangs models (encoder.pkl) have another "
             f"format. Run `bilm convert {shlex.quote(source)} FOLDER`."
         )
-    listed = ", ".join(bases[:8]) + (", ..." if len(bases) > 8 else "")
+    listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return (
         f"{source} must hold {WEIGHTS_FILE} or another .hdf5 file with weights, got "
         f"{listed or 'no file'}."

@@ -64,13 +64,12 @@ class Published(NamedTuple):
     # Addresses of the softmax and its vocabulary; only a `Predictor` downloads them.
     softmax: dict[str, str] | None = None
     checksum: str | None = None  # of the weights or the ZIP file: "sha256=..." or "md5=..."
-    checksum_source: str | None = None
     note: str | None = None  # about the download
 
     @property
     def folder(self) -> str:
         """The folder of the model's files, which may be missing."""
-        return str(_MODELS / self.name) if self.files is None else _cached(self.name)
+        return os.path.join(_MODELS if self.files is None else cache_folder(), self.name)
 
     @property
     def is_present(self) -> bool:
@@ -90,10 +89,6 @@ def cache_folder() -> str:
     """The folder of downloaded models: models/bilm in Keras' cache, $KERAS_HOME or ~/.keras."""
     home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
     return os.path.join(home, "models", "bilm")
-
-
-def _cached(*names: str) -> str:
-    return os.path.join(cache_folder(), *names)
 
 
 @functools.cache
@@ -168,39 +163,37 @@ def _named(source: str, with_softmax: bool) -> str:
     name, pin = _split(source)
     model = find_published(name) or Published(name, "")
     if model.files is None:
-        cure = f"name another checksum, or reinstall the package if {name} was changed"
-        _require_checksum(os.path.join(model.folder, WEIGHTS_FILE), pin, cure)
+        _require_checksum(os.path.join(model.folder, WEIGHTS_FILE), pin)
         return model.folder
     paths = []
     for file, address in (model.files | (model.softmax or {} if with_softmax else {})).items():
         address, checksum = _split(address)
         if pin and (file.startswith("weights") or file.endswith(".zip")):
             checksum = pin
-        source = f" ({model.checksum_source})" if model.checksum_source and not pin else ""
-        paths.append(_download(address, os.path.join(model.folder, file), checksum, source))
+        paths.append(_download(address, os.path.join(model.folder, file), checksum))
     return model.folder if len(paths) > 1 else paths[0]
 
 
 def _from_web(source: str) -> str:
     """The file of an address."""
     address, checksum = _split(source)
-    rule = f"{shown(address)}: the address must"
     try:
         parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        name = unquote(parts.path).rpartition("/")[2]
+        is_web = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if not is_web or not name.strip(".") or re.search(r"[\\/:\0]", name):
             raise ValueError
     except ValueError:
-        form = "have the form https://HOST[:PORT]/PATH/FILE or hf://OWNER/NAME"
-        raise InputError(f"{rule} {form}.") from None
-    name = unquote(parts.path).rpartition("/")[2]
-    if not name.strip(".") or re.search(r"[\\/:\0]", name):
-        raise InputError(f"{rule} end in the name of a file.")
+        raise InputError(
+            f"{shown(address)}: an address must have the form https://HOST[:PORT]/PATH/FILE or "
+            "hf://OWNER/NAME."
+        ) from None
     # Neither user nor password becomes the name of a folder; a query may name the file.
     host = parts.netloc.rpartition("@")[2]
     key = f"{parts.scheme}://{host}{parts.path}{'?' * bool(parts.query)}{parts.query}"
     digits = hashlib.sha256(key.encode()).hexdigest()[:16]
     folder = re.sub(r"[^\w.-]", "-", host) + f"-{digits}"
-    return _download(address, _cached(folder, name), checksum)
+    return _download(address, os.path.join(cache_folder(), folder, name), checksum)
 
 
 def _split(source: str) -> tuple[str, str | None]:
@@ -214,14 +207,14 @@ def _split(source: str) -> tuple[str, str | None]:
     return name, checksum.lower() or None
 
 
-def _download(address: str, path: str, checksum: str | None = None, source: str = "") -> str:
-    """Download a file to `path` unless it exists, and check its content and its checksum; `source`
-    says where the checksum comes from."""
+def _download(address: str, path: str, checksum: str | None = None) -> str:
+    """Download a file to `path` unless it exists, and check its content and its checksum."""
     where, (folder, name) = without_secrets(address), os.path.split(path)
     if os.path.isfile(path):
+        cure = " Delete the file; it will be downloaded again."
         if problem := _problem(path, name):
-            raise InputError(f"{path}: {problem}. Delete the file; it will be downloaded again.")
-        _require_checksum(path, checksum, "delete the file; it will be downloaded again", source)
+            raise InputError(f"{path}: {problem}.{cure}")
+        _require_checksum(path, checksum, cure)
         return path
     import pooch
     import requests  # which pooch requires
@@ -261,7 +254,7 @@ def _download(address: str, path: str, checksum: str | None = None, source: str 
         cause = error.args[0] if error.args else error
         raise failed(without_secrets(str(getattr(cause, "reason", cause)))) from None
     except ValueError as error:
-        raise InputError(f"{where}: the checksum must be {checksum}{source}; {error}") from None
+        raise InputError(f"{where}: the checksum must be {checksum}; {error}") from None
     finally:
         log.setLevel(level)
     if checksum is None:
@@ -270,14 +263,14 @@ def _download(address: str, path: str, checksum: str | None = None, source: str 
     return path
 
 
-def _require_checksum(path: str, checksum: str | None, cure: str, source: str = "") -> None:
+def _require_checksum(path: str, checksum: str | None, cure: str = "") -> None:
     """Require the checksum of an existing file; `cure` ends the message."""
     from pooch import file_hash
 
     algorithm, _, digits = (checksum or "").partition("=")
     if checksum and (actual := file_hash(path, algorithm)) != digits:
         raise InputError(
-            f"{path}: the checksum must be {checksum}{source}, got {algorithm}={actual}: {cure}."
+            f"{path}: the checksum must be {checksum}, got {algorithm}={actual}.{cure}"
         )
 
 
@@ -310,10 +303,6 @@ def _from_hugging_face(source: str, with_softmax: bool) -> str:
     if match is None or ".." in text:
         raise InputError(f"{shown(source)}: the form must be hf://OWNER/NAME[@REVISION].")
     hub = import_extra("huggingface_hub", "A model on Hugging Face")
-    utils = import_extra("huggingface_hub.utils", "A model on Hugging Face")
-    is_hidden = not logger.isEnabledFor(logging.INFO) and not utils.are_progress_bars_disabled()
-    if is_hidden:
-        utils.disable_progress_bars()
     try:
         folder = hub.snapshot_download(
             match[1],
@@ -324,10 +313,7 @@ def _from_hugging_face(source: str, with_softmax: bool) -> str:
     except Exception as error:  # the exceptions depend on the hub's HTTP library
         reason = " ".join(str(error).split())
         raise ConnectionError(f"{text} cannot be downloaded: {reason}") from error
-    finally:
-        if is_hidden:
-            utils.enable_progress_bars()
     for path in Path(folder).rglob("*"):
-        if checksum and path.name.endswith(HDF5) and "softmax" not in path.name:
-            _require_checksum(str(path), checksum, "name another revision or checksum")
+        if path.name.endswith(HDF5) and "softmax" not in path.name:
+            _require_checksum(str(path), checksum)
     return str(folder)

@@ -1,17 +1,15 @@
-"""Reading ZIP files: models, and Keras models."""
+"""Reading ZIP files."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-import posixpath
-import shutil
 import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_file
@@ -40,21 +38,13 @@ def opened_zip(path: PathLike) -> Iterator[zipfile.ZipFile]:
 
 
 @contextlib.contextmanager
-def extracted(
-    path: PathLike, what: str, choose: Callable[[list[str]], Iterable[str | None]]
-) -> Iterator[str]:
-    """A temporary folder with members of a ZIP file, without the folders in their names; `choose`
-    selects them by name.
-
-    Errors in the block name the ZIP file instead of the temporary folder; `what` describes it.
-    """
+def extracted(path: PathLike, what: str) -> Iterator[str]:
+    """A temporary folder with the members of a ZIP file, for the block. Errors in the block name
+    the ZIP file instead of the folder; `what` describes it."""
     source = require_file(path, what)
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
         with opened_zip(source) as archive:
-            for name in filter(None, choose(archive.namelist())):
-                target = os.path.join(folder, posixpath.basename(name))
-                with archive.open(name) as member, open(target, "wb") as copy:
-                    shutil.copyfileobj(member, copy, 2**20)
+            archive.extractall(folder)  # drops .. and absolute paths from the names
         try:
             yield folder
         except (InputError, FileNotFoundError) as error:

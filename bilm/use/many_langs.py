@@ -23,9 +23,7 @@ The program carries LSTM states from batch to batch; bilm computes each sentence
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-import posixpath
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +47,6 @@ from bilm.files.zip_files import extracted
 _CONFIG = "config.json"
 _ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"
 _CHARACTERS, _WORDS = "char.dic", "word.dic"
-_FILES = (_CONFIG, _ENCODER, _TOKEN_EMBEDDER, _CHARACTERS, _WORDS)
 
 # The content of both files that come with the program.
 _STANDARD = {
@@ -122,26 +119,21 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
 @contextlib.contextmanager
 def _opened_folder(source: PathLike) -> Iterator[str]:
     path = os.fspath(source)
-    if os.path.isdir(path):
-        _members(path, os.listdir(path))
-        yield path
-    elif not zipfile.is_zipfile(require_file(path, "model")):
+    is_folder = os.path.isdir(path)
+    if not is_folder and not zipfile.is_zipfile(require_file(path, "model")):
         raise InputError(f"{path} must be a folder or a ZIP file.")
-    else:
-        with extracted(path, "model", functools.partial(_members, path)) as temporary:
-            yield temporary
-
-
-def _members(path: str, names: Sequence[str]) -> list[str]:
-    """The names of a model's files, which are in the same folder as the encoder."""
-    folders = [posixpath.dirname(name) for name in names if posixpath.basename(name) == _ENCODER]
-    if len(folders) != 1:
-        raise InputError(
-            f"{path} must be an ELMoForManyLangs model with one {_ENCODER}, got {len(folders)}; "
-            "HDF5 models need no conversion."
-        )
-    inside = [name for name in names if posixpath.dirname(name) == folders[0]]
-    return [name for name in inside if name.endswith((*_FILES, ".json"))]
+    with contextlib.nullcontext(path) if is_folder else extracted(path, "model") as folder:
+        folders = [
+            str(encoder.parent)
+            for pattern in (_ENCODER, f"*/{_ENCODER}")
+            for encoder in Path(folder).glob(pattern)
+        ]
+        if len(folders) != 1:
+            raise InputError(
+                f"{path} must be an ELMoForManyLangs model with one {_ENCODER}, got "
+                f"{len(folders)}; HDF5 models need no conversion."
+            )
+        yield folders[0]
 
 
 def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
