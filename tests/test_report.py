@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 
+import h5py
 import numpy as np
 import pytest
 
@@ -21,7 +21,6 @@ from bilm.analysis.model_report import (
 from bilm.analysis.occurrences import sample_sentences
 from bilm.cli import main
 from bilm.core.errors import InputError
-from tests import oracle
 from tests.command_line import input_error
 from tests.small_models import write_small_model
 
@@ -230,37 +229,22 @@ def test_the_verb_writes_a_report_of_a_training_folder(trained, tmp_path, ending
     assert "--force" in input_error(arguments, capsys)
 
 
-def test_a_vocabulary_of_another_place_is_used(trained, tmp_path, capsys):
-    text, folder = trained
-    run = tmp_path / "run"
-    shutil.copytree(folder, run)
-    (run / "vocab.txt").rename(tmp_path / "words.txt")
-    arguments = ["report", text.training, "--model", str(run), "--sentences", "10"]
-    assert "the vocabulary of the softmax is missing" in input_error(arguments, capsys)
-    assert main([*arguments, "--vocab_file", str(tmp_path / "words.txt")]) == 0
-    assert "this text's word frequencies" in capsys.readouterr().out
-    words = (tmp_path / "words.txt").read_text(encoding="utf-8").splitlines()
-    (run / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    (tmp_path / "words.txt").write_text("\n".join([*words[:3], *words[:2:-1]]) + "\n")
-    with_other = [*arguments, "--vocab_file", str(tmp_path / "words.txt")]
-    assert "words.txt" in input_error(with_other, capsys)
-
-
-def test_the_verb_prints_a_report_of_weights(elmo, tmp_path, capsys):
+def test_the_verb_prints_a_report_of_weights(tmp_path, capsys):
     model = write_small_model(tmp_path / "model", "short_words_261")
-    options, weights = model.files
     (tmp_path / "t.txt").write_text("one two one\none two one\nthree one two\n")
-    arguments = ["report", str(tmp_path / "t.txt"), "--options_file", options]
-    assert main([*arguments, "--weight_file", weights]) == 0
+    arguments = ["report", str(tmp_path / "t.txt"), "--model", str(model.folder)]
+    assert main(arguments) == 0
     said = capsys.readouterr().out
     assert "3 sentences, 9 tokens of" in said and "has no softmax" in said
     words, dim = ["<S>", "</S>", "<UNK>", "one", "two"], model.options["lstm"]["projection_dim"]
-    (tmp_path / "words.txt").write_text("\n".join(words), encoding="utf-8")
-    softmax = {"softmax/W": np.zeros((5, dim)), "softmax/b": np.zeros(5)}
-    oracle.write_hdf5(tmp_path / "softmax.hdf5", softmax)
-    more = ["--softmax_file", str(tmp_path / "softmax.hdf5"), "--vocab_file"]
-    assert main([*arguments, "--weight_file", weights, *more, str(tmp_path / "words.txt")]) == 0
-    assert "has no softmax" not in capsys.readouterr().out
-    oracle.write_hdf5(tmp_path / "softmax.hdf5", softmax | {"softmax/W": np.full((5, dim), 3e38)})
-    arguments += ["--weight_file", weights, *more, str(tmp_path / "words.txt")]
-    assert "not finite" in input_error(arguments, capsys)
+    (model.folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    for W, message in ((np.zeros((5, dim)), ""), (np.full((5, dim), 3e38), "not finite")):
+        with h5py.File(model.files[1], "a") as file:
+            for name, value in (("W", W), ("b", np.zeros(5))):
+                file.pop(f"softmax/{name}", None)
+                file[f"softmax/{name}"] = value
+        if message:
+            assert message in input_error(arguments, capsys)
+        else:
+            assert main(arguments) == 0
+            assert "has no softmax" not in capsys.readouterr().out

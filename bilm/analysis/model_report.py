@@ -6,9 +6,10 @@ representations?", section 3.
 
 from __future__ import annotations
 
-import io
+import html
 import math
 import random
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 _WIDTH = 100  # of the text
 _FIRST_TOKENS = 3
 _MAX_WORDS = 1000  # whose self-similarity is measured
-# Perplexity by word frequencies divided by the perplexity of reference models, each on held-out
-# text of its training corpus.
-_REFERENCES = (("reference: WikiText-2, 10 minutes", 6.2),)
+# Perplexity by word frequencies divided by the perplexity of a reference model, on held-out text of
+# its training corpus.
+_REFERENCE = ["reference: WikiText-2, 10 minutes", "", "6.2", ""]
 
 
 class LayerGeometry(NamedTuple):
@@ -99,27 +100,20 @@ class Report:
 
     def as_text(self) -> str:
         """The report for a terminal."""
-        return "\n".join(map(str.rstrip, self._console().export_text().rstrip().splitlines()))
+        return "\n\n".join(f"{title}\n{text}" for title, text in self._sections())
 
     def as_html(self) -> bytes:
         """The report as a page for a browser, in UTF-8."""
-        code = self._console().export_html(code_format="<pre>{code}</pre>", inline_styles=True)
-        return page(f"Report on {dict(self.model).get('model', 'a model')}", code)
+        sections = (f"<h2>{t}</h2><pre>{html.escape(text)}</pre>" for t, text in self._sections())
+        return page(f"Report on {dict(self.model).get('model', 'a model')}", "".join(sections))
 
-    def _console(self) -> Any:
-        """A console of rich that has recorded the report."""
-        from rich.console import Console
+    def _sections(self) -> Iterator[tuple[str, str]]:
+        """Title and text of each section."""
+        for title, paragraphs, lines in self._contents():
+            filled = (textwrap.fill(printable(paragraph), _WIDTH) for paragraph in paragraphs)
+            yield title, "\n".join([*filled, *map(printable, lines)])
 
-        console = Console(record=True, file=io.StringIO(), width=_WIDTH)
-        for title, paragraphs, lines in self._sections():
-            console.print(title, style="bold", markup=False)
-            console.print(printable("\n".join(paragraphs)), markup=False, highlight=False)
-            for line in lines:
-                console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
-            console.print()
-        return console
-
-    def _sections(self) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
+    def _contents(self) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
         """Title, paragraphs and lines of each section."""
         yield "Verdict", self.verdict, ()
         if self.suspicions:
@@ -131,7 +125,7 @@ class Report:
             about = (
                 f"{text}, each sentence alone; {self.prediction.unknown:.1%} of the tokens are "
                 "outside the vocabulary. `times lower` compares with this text's word frequencies; "
-                "the reference models were measured in the same way, each on its own text."
+                "the reference model was measured in the same way, on its own text."
             )
             yield "Prediction", [about], table(_prediction_rows(self.prediction))
         rows = [["layer", "random", "same word", "sentence", "length"]]
@@ -155,7 +149,7 @@ def _prediction_rows(prediction: Prediction) -> list[list[str]]:
     for name, perplexity, first in prediction.directions():
         better = prediction.by_frequency / perplexity
         rows.append([name, f"{perplexity:,.1f}", f"{better:.1f}", f"{first:,.1f}"])
-    return rows + [[name, "", f"{better:.1f}", ""] for name, better in _REFERENCES]
+    return [*rows, _REFERENCE]
 
 
 def make_report(

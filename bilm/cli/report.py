@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--sentences N>=2": "sentences sampled from the text (default: 1000)",
         },
     )
-    text_command.add_elmo(parser)
-    flags.add(parser, flags.SOFTMAX | text_command.COLUMN)
+    flags.add(parser, text_command.COLUMN)
+    word_command.add_model(parser)
     parser.set_defaults(sentences=1000)
 
 
