@@ -285,9 +285,6 @@ def test_a_target_is_all_its_forms_in_every_command(place, capsys, target):
         assert (found["word"], found["occurrences"]) == (target, n)
         near = {c["sentence"][c["position"]] for c in found["layers"][0]["same_word"]}
         assert near == set(TARGETS[target])
-    # Drawn as a single word, also where the file of occurrences alone is named.
-    run(capsys, "project", target, *SENSES[2:], "--colour", "word", "--out", "p.svg")
-    assert f">{target} ({n})<" in Path("p.svg").read_text("utf-8")
     run(capsys, "project", "--occurrences", "kept.npz", "--colour", "word", "--out", "k.svg")
     assert f">{target} ({n})<" in Path("k.svg").read_text("utf-8")
     with_forms, plain = (

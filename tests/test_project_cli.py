@@ -45,9 +45,10 @@ def test_a_picture_of_a_file_of_occurrences(place, capsys):
 def test_words_of_a_text_with_a_model(place, capsys, trained):
     assert main(["dump", "--save_dir", trained[1], "--model_dir", "elmo"]) == 0
     Path("text.txt").write_text("the cat sees a dog\na dog sees the cat\n" * 3, encoding="utf-8")
-    arguments = ["project", "cat", "dog", "--model", "elmo", "--text", "text.txt",
+    arguments = ["senses", "cat", "dog", "--model", "elmo", "--text", "text.txt",
                  "--occurrences", "kept.npz", "--max_occurrences", "4"]  # fmt: skip
-    assert main([*arguments, "--out", "animals.html"]) == 0
+    assert main(arguments) == 0
+    assert main(["project", "--occurrences", "kept.npz", "--out", "animals.html"]) == 0
     assert len(Occurrences.load("kept.npz")) == 8
     page = Path("animals.html").read_text(encoding="utf-8")
     assert "<title>cat, dog</title>" in page or "<title>dog, cat</title>" in page
@@ -58,8 +59,8 @@ def test_words_of_a_text_with_a_model(place, capsys, trained):
     assert main([*labelled, "--out", "uses.svg"]) == 0
     svg = Path("uses.svg").read_text(encoding="utf-8")
     assert ">x (2)<" in svg and ">y (1)<" in svg
-    few = ["project", "cat", *arguments[3:7], "--max_occurrences", "1", "--out", "few.svg"]
-    assert "at least 3 occurrences, got 1" in input_error(few, capsys)
+    Path("uses.tsv").write_text("x\tthe [cat] sees\n", encoding="utf-8")
+    assert "at least 3 occurrences, got 1" in input_error([*labelled, "--out", "few.svg"], capsys)
 
 
 def test_a_large_page_is_said_to_be_slow(place, capsys, monkeypatch):
@@ -110,5 +111,5 @@ def test_what_cannot_be_drawn(place, capsys, flags, message):
 
 def test_packages_that_are_missing_are_named_before_the_work(place, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    error = input_error(["project", "bank", "--text", "none", "--out", "x.svg"], capsys)
+    error = input_error(["project", "--occurrences", "bank.npz", "--out", "x.svg"], capsys)
     assert "bilm project needs the Python module matplotlib" in error

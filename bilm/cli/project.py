@@ -1,9 +1,9 @@
 """Draw the occurrences of words, layer by layer, in two dimensions.
 
-The occurrences come from WORDs in --text, from --labels, or from --occurrences. Colours show the
-clusters saved by `bilm senses --occurrences`; without them, up to three words are clustered as in
-`bilm senses`. Layer 0 does not depend on the context and is drawn only with --layer 0. The ending
-of --out sets the format:
+The occurrences come from a file of `bilm senses` or `neighbours --occurrences`, or from --labels.
+Colours show the labels or the clusters of `bilm senses`; without clusters, up to three words are
+clustered in the same way. Layer 0 does not depend on the context and is drawn only with --layer 0.
+The ending of --out sets the format:
 
   .html    one page that works offline: typical sentences of each cluster, a
            search, and for each dot its sentence and nearest neighbours
@@ -11,10 +11,9 @@ of --out sets the format:
 
 Requires scikit-learn for pictures, and matplotlib for .png and .svg.
 
-  bilm senses bank --model elmo --text text.txt --occurrences bank.npz
-  bilm project --occurrences bank.npz --out bank.html
-  bilm project bank spring --model elmo --text "text/*.txt" \\
-      --method tsne --out both.png
+  bilm senses bank spring --model elmo --text text.txt --occurrences uses.npz
+  bilm project --occurrences uses.npz --out both.html
+  bilm project bank --occurrences uses.npz --method tsne --out bank.png
   bilm project --labels labelled.tsv --model elmo --layer top --out senses.svg
 """
 
@@ -23,21 +22,23 @@ from __future__ import annotations
 import argparse
 
 from bilm import analysis
-from bilm.cli import flags, word_command
+from bilm.cli import flags, text_command, word_command
 from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note
 
 _LARGE_PAGE = 10_000_000  # bytes; a larger page is slow in a browser
-
 _MOST_CLUSTERED = 3  # words; more are coloured by word
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, {"words WORD": "words to draw"}, nargs="*")
+    flags.add(parser, {"words WORD": "words to draw (default: all)"}, nargs="*")
     word_command.add_model(parser)
-    word_command.add_occurrences(parser)
-    flags.add(parser, {"--labels FILE": word_command.LABELS})
+    sources = {
+        "--occurrences FILE": "occurrences with their vectors (.npz)",
+        "--labels FILE": "lines of a label, a tab, and a sentence with one [word]; needs --model",
+    }
+    flags.add(parser.add_argument_group("occurrences"), sources)
     group = parser.add_argument_group("picture")
     flags.add(group, {"--out FILE": "picture to write: .html, .png or .svg"}, required=True)
     flags.add(
@@ -52,51 +53,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     layer = "draw only this layer: a number, or top (default: all but layer 0)"
     word_command.add_layer(group, layer, "top")
-    parser.set_defaults(method="pca")
+    parser.set_defaults(method="pca", match_case=False)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.text is not None and args.colour == "label":
-        flags.usage_error(args, "--colour label requires --labels")
-    if args.labels is not None and (args.text is not None or args.words):
-        flags.usage_error(args, "--labels replaces --text and WORD")
-    if not args.words and args.labels is None and (args.text is not None or not args.occurrences):
-        flags.usage_error(args, "name at least one WORD")
-    if args.text is None and args.labels is None:
-        needs = "--text or --labels, whose vectors it computes"
-        flags.require_effect(args, needs, "model")
+    if (args.labels is None) == (args.occurrences is None):
+        flags.usage_error(args, "name --occurrences or --labels")
+    if args.labels is None:
+        flags.require_effect(args, "--labels, whose vectors it computes", "model")
+    elif args.words:
+        flags.usage_error(args, "--labels draws all its words")
     is_page = analysis.picture_ending(args.out) == ".html"
-    flags.outputs(args, out=args.out, updated=["occurrences"])
+    flags.outputs(args, out=args.out)
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
         import_extra(module, "bilm project")
-    uses = word_command.read_uses(args, word_command.distinct(args, args.words))
-    occurrences = word_command.with_vectors(args, uses)
-    layers = None if args.layer is None else [args.layer]
-    _draw(args, occurrences, layers)
-    print(args.out)
-    return 0
-
-
-def _draw(
-    args: argparse.Namespace,
-    occurrences: analysis.Occurrences,
-    layers: list[int | str] | None,
-) -> None:
+    if args.labels is None:
+        occurrences = word_command.load_uses(args, word_command.distinct(args, args.words))
+    else:
+        flags.model_source(args)
+        text_command.check_layer(args)
+        occurrences = word_command.with_vectors(args, analysis.read_labelled_uses(args.labels))
     is_clustered = args.colour == "cluster"
     if args.colour is None and occurrences.labels is None:
         is_clustered = len(set(occurrences.names)) <= _MOST_CLUSTERED
     if occurrences.clusters is None and is_clustered:
         occurrences = analysis.with_clusters(occurrences)
     with ProgressDisplay() as display:
+        layers = None if args.layer is None else [args.layer]
         projection = analysis.project(
-            occurrences,
-            layers=layers,
-            progress=display.show,
-            **flags.keywords(args, "method", "seed"),
+            occurrences, args.method, layers=layers, progress=display.show
         )
     size = analysis.write_picture(args.out, occurrences, projection, colour=args.colour)
-    if args.out.lower().endswith(".html") and size > _LARGE_PAGE:
+    if is_page and size > _LARGE_PAGE:
         note(
-            f"{args.out} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences makes it "
-            "smaller."
+            f"{args.out} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences of "
+            "`bilm senses` makes it smaller."
         )
+    print(args.out)
+    return 0

@@ -123,10 +123,9 @@ def check_layer(args: argparse.Namespace, name: str = "layer", *others: str) -> 
 
 
 def use_sample(args: argparse.Namespace) -> None:
-    """Without a text, labels or existing occurrences, set --text to the model's sample of text, if
-    the model is part of the package."""
-    files = (args.text, getattr(args, "labels", None))
-    if files != (None, None) or (args.occurrences and os.path.exists(args.occurrences)):
+    """Without a text or existing occurrences, set --text to the model's sample of text, if the
+    model is part of the package."""
+    if args.text is not None or (args.occurrences and os.path.exists(args.occurrences)):
         return
     if (path := sample_text(args.model)) is not None:
         args.text = [path]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from bilm import analysis
 from bilm.cli import flags, text_command
@@ -15,17 +15,14 @@ from bilm.progress import ProgressDisplay, Stage
 from bilm.terminal import note
 
 if TYPE_CHECKING:
-    from bilm.analysis.occurrences import WordsInSentences
     from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
     from bilm.use.pretrained import Model
 
-_Words = TypeVar("_Words", bound="WordsInSentences")
 TEXT = (
     "files or globs (UTF-8, plain or compressed), one sentence per line, tokenised like the text "
     "of the model or, with --tokenizer, raw"
 )
-LABELS = "instead of --text: lines of a label, a tab, and a sentence with one [word]"
 FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
 
 SAMPLE = {
@@ -70,12 +67,12 @@ def check_files(args: argparse.Namespace) -> None:
     text_command.use_sample(args)
     if args.text is not None:
         find_all_files(args.text)
-    elif args.occurrences is None and getattr(args, "labels", None) is None:
+    elif args.occurrences is None:
         flags.usage_error(args, "name --text, or --occurrences with an existing file")
     if args.text is None:
         flags.require_effect(args, "--text", "max_occurrences")
     flags.outputs(args, updated=["occurrences"])
-    if args.text is not None or getattr(args, "labels", None) is not None:
+    if args.text is not None:
         text_command.check_layer(args)
 
 
@@ -145,22 +142,17 @@ def encode(
 def read_uses(
     args: argparse.Namespace, targets: Sequence[str] = ()
 ) -> analysis.Sample | analysis.Occurrences:
-    """Read occurrences without importing TensorFlow: from --labels or --text, without vectors, or
-    from --occurrences.
+    """Read occurrences without importing TensorFlow: from --text, without vectors, or from
+    --occurrences.
 
     Each of `targets` must occur. If there are none, all words are read; --text requires targets.
     """
     check_files(args)
-    labels = getattr(args, "labels", None)
-    if labels is not None or args.text is not None:
-        flags.model_source(args)
-    if labels is not None:
-        return _select(args, targets, labels, analysis.read_labelled_uses(labels))
-    if args.text is not None:
-        with ProgressDisplay() as display:
-            return sample(args, targets, display)
-    occurrences = analysis.Occurrences.load(args.occurrences)
-    return _select(args, targets, args.occurrences, occurrences)
+    if args.text is None:
+        return load_uses(args, targets)
+    flags.model_source(args)
+    with ProgressDisplay() as display:
+        return sample(args, targets, display)
 
 
 def with_vectors(
@@ -177,15 +169,14 @@ def with_vectors(
         return encode(model.elmo, uses, display, file=args.occurrences)
 
 
-def _select(
-    args: argparse.Namespace, targets: Sequence[str], path: str, occurrences: _Words
-) -> _Words:
-    """Select the occurrences of targets; without targets, name all occurrences by word."""
+def load_uses(args: argparse.Namespace, targets: Sequence[str]) -> analysis.Occurrences:
+    """Load the occurrences of targets from --occurrences; without targets, name all of them by
+    word."""
+    occurrences = analysis.Occurrences.load(args.occurrences)
     if not targets:
-        untyped: Any = occurrences
         words = list(map(occurrences.word, range(len(occurrences)))) if args.match_case else None
-        return occurrences if untyped.targets else replace(untyped, targets=words)
+        return occurrences if occurrences.targets else replace(occurrences, targets=words)
     try:
         return occurrences.of_targets(targets, match_case=args.match_case)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{args.occurrences}: {error}") from None
