@@ -11,9 +11,14 @@ from scipy.spatial.distance import cdist, jensenshannon
 
 from bilm import ELMo
 from bilm.analysis import Change, Occurrences, measure_change, sample_targets
-from bilm.analysis.change_page import write_change_page
 from bilm.analysis.occurrences import forms_of
-from bilm.analysis.semantic_change import Groups, cluster_uses, distances, read_targets
+from bilm.analysis.semantic_change import (
+    Groups,
+    cluster_uses,
+    distances,
+    read_targets,
+    write_change_page,
+)
 from bilm.cli import main
 from bilm.core.errors import InputError
 from tests.command_line import input_error

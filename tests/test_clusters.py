@@ -145,6 +145,15 @@ def test_members_are_those_nearest_to_the_centre_first():
         assert (np.diff(clusters.closeness[members]) <= 0).all()
 
 
+def test_the_typical_occurrences_of_one_cluster_are_nearest_to_the_mean():
+    """This mean has no direction: cosines with it would be rounding errors."""
+    occurrences = one_layer(np.random.default_rng(2).normal(size=(40, 6)) * [3, 1, 1, 1, 1, 1])
+    directions = occurrences.directions()
+    distances = np.linalg.norm(directions - directions.mean(axis=0), axis=1)
+    clusters = cluster_occurrences(occurrences, n_clusters=1)
+    assert clusters.members(0).tolist() == np.argsort(distances).tolist()
+
+
 def test_typical_occurrences_are_in_different_sentences_and_contexts():
     occurrences, _ = clouds((30, 20))
     clusters = cluster_occurrences(occurrences, layer=1)

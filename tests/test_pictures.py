@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from bilm import InputError
-from bilm.analysis import Context, draw, project, write_picture
+from bilm.analysis import (
+    Context,
+    Occurrences,
+    cluster_occurrences,
+    draw,
+    project,
+    typical_occurrences,
+    write_picture,
+)
 from bilm.analysis.contexts import line_markup
 from tests.hand_made import two_senses
 
@@ -222,13 +230,34 @@ def test_typical_sentences_are_of_the_layer_of_the_clusters(projected, tmp_path)
         assert data["kinds"][0]["typical"][0] == 8 + int(np.argmax(cosines))
 
 
+def test_typical_sentences_on_a_page_are_those_of_the_clusters(tmp_path):
+    """With two words, whose vectors are centred apart, as for clustering."""
+    rng = np.random.default_rng(4)
+    vectors = rng.normal(size=(60, 1, 12)) + np.repeat([0, 9], 30)[:, np.newaxis, np.newaxis]
+    vectors[::3, :, 0] += 6
+    sentences = [(f"a{k}", "bank" if k < 30 else "play", f"b{k}") for k in range(60)]
+    positions = np.array([(k, 1) for k in range(60)])
+    occurrences = Occurrences(sentences, positions, vectors.astype(np.float32))
+    names = np.full(60, "", object)
+    expected = {}
+    for word, rows in (("bank", np.arange(30)), ("play", np.arange(30, 60))):
+        uses = occurrences.select(rows)
+        clusters = cluster_occurrences(uses, n_clusters=2)
+        names[rows] = [f"{word} {k}" for k in clusters.of]
+        for k in range(2):
+            expected[f"{word} {k}"] = rows[typical_occurrences(uses, clusters, k, 3)].tolist()
+    occurrences = replace(occurrences, clusters=names.tolist())
+    data = data_of(page_of(tmp_path, occurrences, project(occurrences, layers=[0])))
+    assert {kind["name"]: kind["typical"] for kind in data["kinds"]} == expected
+
+
 def test_sentences_have_a_direction(projected, tmp_path):
     occurrences, projection = projected
     sentences = list(occurrences.sentences)
     sentences[0] = ("IBM", "קנתה", "bank", "את", "החברה")
     rows = data_of(page_of(tmp_path, replace(occurrences, sentences=sentences), projection))["rows"]
     assert [row[4] for row in rows] == ["rtl"] + ["ltr"] * 15
-    arabic = line_markup(Context(0.5, ("ذهب", "إلى", "البنك"), 2))
+    arabic = line_markup(Context(None, ("ذهب", "إلى", "البنك"), 2))
     assert arabic.startswith('<li dir="rtl">') and "<b>البنك</b>" in arabic
 
 

@@ -93,7 +93,7 @@ def test_senses(folder, tmp_path, capsys):
     [
         (["--sizes", "4"], {}, "sizes must be at most 3, the training"),
         ([], {"test": "uses.txt"}, "uses.txt: must have the form of "),
-        (["--picture", "a.pdf"], {}, "a.pdf: must end in .png or .svg"),
+        (["--picture", "a.pdf"], {}, "must end in .png, .svg, got a.pdf"),
     ],
 )
 def test_wrong_input(folder, capsys, more, files, message):

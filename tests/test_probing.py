@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bilm.analysis import Occurrences, ProbeRow, Score, StaticVectors, probe
-from bilm.analysis.probe_charts import check_picture, probe_chart, save_picture
-from bilm.analysis.probing import SoftmaxProbe
+from bilm.analysis.pictures import check_picture, save_picture
+from bilm.analysis.probing import SoftmaxProbe, probe_chart
 from bilm.core.errors import InputError
 
 N_WORDS, DIM = 12, 12
@@ -149,5 +149,5 @@ def test_pictures(tmp_path, rows):
     row = ProbeRow("mix", None, score, None, 0.5, [0.5], [0.4, 0.6], 1.0)
     save_picture(probe_chart([row], 80), tmp_path / "one.png")
     assert (tmp_path / "one.png").read_bytes()[:4] == b"\x89PNG"
-    with pytest.raises(InputError, match=r"result\.pdf: must end in"):
+    with pytest.raises(InputError, match=r"must end in .png, .svg, got result\.pdf"):
         check_picture("result.pdf")

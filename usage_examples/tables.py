@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.probe_charts import check_picture, new_figure, save_picture
+from bilm.analysis.pictures import check_picture, new_figure, save_picture
 from bilm.core.errors import InputError
 
 PROGRAMS = Path(__file__).parent

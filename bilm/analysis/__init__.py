@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.analysis.occurrences import *
     from bilm.analysis.pictures import *
     from bilm.analysis.probing import *
-    from bilm.analysis.projection import *
     from bilm.analysis.semantic_change import *
     from bilm.analysis.static_vectors import *
     from bilm.analysis.word_sense import *
@@ -30,9 +29,8 @@ _PUBLIC = {
     "labelled": "read_labelled read_labelled_uses",
     "model_report": "LayerGeometry Report make_report measure_layers",
     "occurrences": "Occurrences Sample parse_query sample_sentences sample_uses",
-    "pictures": "draw picture_ending write_picture",
+    "pictures": "Projection draw picture_ending project write_picture",
     "probing": "ProbeRow Score probe",
-    "projection": "Projection project",
     "static_vectors": "StaticVectors train_word2vec",
     "word_sense": "SenseRow sense_table",
 }

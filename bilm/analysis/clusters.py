@@ -24,12 +24,12 @@ _LAYER = "top"  # the best layer for senses of nouns
 _MIN_SILHOUETTE = 0.25
 _NEARLY = 0.9  # fewer clusters are preferred at this proportion of the highest silhouette
 _COMPONENTS = 10
+_NO_DIRECTION = 1e-4  # length of a centre that is zero but for rounding
 _MIN_SIZE = 5  # mean occurrences per cluster
 _CLOUDS = 20  # number of Gaussian clouds that clusters are compared with
 _CLOUD_SIZE = 200  # maximum number of points of a cloud
 _DEVIATIONS = 5.0  # by which a separation must exceed the mean of the clouds
 _MOST_WARD = 2000  # points of a tree
-_ITERATIONS = 50  # of k-means
 _TYPICAL = 20  # occurrences per cluster whose substitutes are computed
 _SUBSTITUTES = 500  # per occurrence
 _LIKELIEST = 50  # substitutes of a cluster, ranked by how typical they are
@@ -46,7 +46,9 @@ class Clusters:
     """Occurrences in clusters; cluster 0 is the largest."""
 
     of: np.ndarray  # int64 (n,): the cluster of each occurrence
-    closeness: np.ndarray  # float32 (n,): cosine with the centre of its cluster
+    # Float32 (n,): cosine with the centre of its cluster; minus the distance from it if the centre
+    # is the mean of all occurrences, which has no direction.
+    closeness: np.ndarray
     silhouettes: dict[int, float] = field(default_factory=dict)  # by number of clusters
     reason: str = ""  # why there is one cluster, unless one was requested
 
@@ -59,7 +61,11 @@ class Clusters:
         reason: str = "",
     ) -> Clusters:
         """The clusters `of` points (n, dim)."""
-        closeness = (unit(points) * unit(_centres(points, of))[of]).sum(axis=1)
+        centres = _centres(points, of)
+        cosines = (unit(points) * unit(centres)[of]).sum(axis=1)
+        distances = np.linalg.norm(points - centres[of], axis=1)
+        has_direction = np.linalg.norm(centres, axis=1) > _NO_DIRECTION
+        closeness = np.where(has_direction[of], cosines, -distances)
         return cls(of, closeness.astype(np.float32), silhouettes or {}, reason)
 
     def __len__(self) -> int:
@@ -112,7 +118,7 @@ def cluster_occurrences(
 def _clustered(
     occurrences: Occurrences, layer: Layer, n_clusters: int | None, max_clusters: int, seed: int
 ) -> Clusters:
-    points = principal_components(occurrences.directions(layer), _COMPONENTS)[0]
+    points = cluster_points(occurrences, layer)
     # Equal vectors, as in layer 0, differ in their last digits.
     n_different = len(np.unique(points.round(3), axis=0))
     if n_clusters is not None:
@@ -143,6 +149,11 @@ def _clustered(
     elif not qualifying:
         reason = f"silhouettes are below {_MIN_SILHOUETTE}"
     return Clusters.from_points(points, np.zeros(len(points), np.int64), silhouettes, reason)
+
+
+def cluster_points(occurrences: Occurrences, layer: Layer) -> np.ndarray:
+    """The points (n, k) that are clustered, see `cluster_occurrences`."""
+    return principal_components(occurrences.directions(layer), _COMPONENTS)[0]
 
 
 def _beyond_clouds(
@@ -334,6 +345,7 @@ def _k_means(points: np.ndarray, numbers: Iterable[int]) -> dict[int, np.ndarray
     Random starts end in different optima; Ward's clusters do not depend on a seed or an order.
     """
     hierarchy = import_extra("scipy.cluster.hierarchy", _PURPOSE)
+    cluster = import_extra("sklearn.cluster", _PURPOSE)
     numbers = list(numbers)
     some = points[np.lexsort(points.T)][:: 1 + len(points) // _MOST_WARD]
     starts = np.zeros((len(some), len(numbers)), np.int64)
@@ -341,16 +353,8 @@ def _k_means(points: np.ndarray, numbers: Iterable[int]) -> dict[int, np.ndarray
         starts = hierarchy.cut_tree(hierarchy.ward(some), numbers)
     by_number = {}
     for k, start in zip(numbers, starts.T, strict=True):
-        labels = _nearest(points, _centres(some, start))
-        for _ in range(_ITERATIONS):
-            labels, before = _nearest(points, _centres(points, labels)), labels
-            if len(np.unique(labels)) < k or (labels == before).all():
-                labels = before
-                break
+        k_means = cluster.KMeans(k, init=_centres(some, start), n_init=1, max_iter=50, tol=0)
+        labels = k_means.fit_predict(points)
         sizes = np.bincount(labels)
         by_number[k] = np.argsort(np.argsort(-sizes, kind="stable"))[labels]
     return by_number
-
-
-def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    return (np.square(centres).sum(axis=1) / 2 - points @ centres.T).argmin(axis=1)

@@ -118,15 +118,13 @@ def direction(tokens: Sequence[str]) -> str:
     return "rtl" if kinds["R"] + kinds["AL"] > kinds["L"] else "ltr"
 
 
-def line_markup(context: Context, width: int | None = None) -> str:
-    """A list item: the cosine, and the word with `width` tokens (None: all) on each side."""
+def line_markup(context: Context) -> str:
+    """A list item: the word in its sentence."""
     tokens, position = context.sentence, context.position
-    start = 0 if width is None else max(0, position - width)
-    left = html.escape(" ".join(tokens[start:position]))
-    right = html.escape(" ".join(tokens[position + 1 :][:width]))
-    cosine = "" if context.cosine is None else f"{context.cosine:.2f}"
+    left = html.escape(" ".join(tokens[:position]))
+    right = html.escape(" ".join(tokens[position + 1 :]))
     return (
-        f'<li dir="{direction(tokens)}"><span class="mark">{cosine}</span>'
+        f'<li dir="{direction(tokens)}"><span class="mark"></span>'
         f'<span class="left"><bdi>{left}</bdi></span> '
         f'<b>{html.escape(tokens[position])}</b> <span class="right">{right}</span></li>'
     )

@@ -1,6 +1,8 @@
-"""Pictures of occurrences: PNG or SVG by matplotlib, or an interactive page for a browser.
+"""Pictures of occurrences in two dimensions, by PCA or t-SNE, and figures of matplotlib.
 
-The neighbours on a page are computed from the original vectors, not from the two dimensions.
+A picture is a PNG, an SVG, or an interactive page for a browser. The projected vectors are
+`Occurrences.directions`; the neighbours on a page are computed from them too, not from the two
+dimensions.
 """
 
 from __future__ import annotations
@@ -10,23 +12,31 @@ import math
 import os
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from bilm.analysis.clusters import Clusters, typical_occurrences
+from bilm.analysis.clusters import (
+    Clusters,
+    cluster_points,
+    principal_components,
+    typical_occurrences,
+)
 from bilm.analysis.contexts import direction
 from bilm.analysis.occurrences import Occurrences, indices_by_name
 from bilm.analysis.page import resource, write_page
-from bilm.analysis.probe_charts import legend_label, new_figure, save_picture
-from bilm.analysis.projection import Projection
 from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
+from bilm.files.writing import atomic_write
+from bilm.progress import ShowStage, counted, quiet
 from bilm.terminal import printable
 
 ENDINGS = (".html", ".png", ".svg")
+_PERPLEXITY = 30.0
 
 # Okabe and Ito's colour-blind safe colours, without yellow, which is faint on white. page.css and
 # picture.html have the same colours and shapes.
@@ -46,6 +56,91 @@ _NAMES = (
     " A cluster is named by its most typical words: the substitutes that the model predicts, or if "
     "it cannot predict words, nearby words that are more frequent than in other clusters."
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Occurrences in two dimensions."""
+
+    method: str  # "pca" or "tsne"
+    layers: list[int]  # numbers of the m layers
+    points: np.ndarray  # float32 (n, m, 2)
+    # Float (m, 2): proportion of a layer's variance along each axis of PCA, zeros if all vectors
+    # are equal; None for t-SNE.
+    variance: np.ndarray | None
+    n_distinct: list[int]  # different vectors in each layer; in layer 0, one for each spelling
+    # Perplexity of t-SNE, lower in layers with few different vectors; None for PCA.
+    perplexity: float | None
+
+
+def project(
+    occurrences: Occurrences,
+    method: str = "pca",
+    *,
+    layers: Sequence[int | str] | None = None,
+    perplexity: float | None = None,
+    seed: int = 0,
+    progress: ShowStage = quiet,
+) -> Projection:
+    """Project the vectors of each layer to two dimensions.
+
+    Args:
+        method: "pca", the two directions of highest variance, preserves large distances; "tsne"
+            (van der Maaten and Hinton 2008) preserves neighbourhoods, while distances between its
+            clusters, and their sizes, mean little.
+        layers: numbers of layers, or "top"; None for all contextual layers (1 and up).
+        perplexity: t-SNE's effective number of neighbours, less than a third of the occurrences.
+            None: 30, or less for few occurrences.
+        seed: random seed of t-SNE.
+        progress: called with a `Stage` of layers.
+
+    Raises:
+        InputError: there are fewer than 3 occurrences, or too few for the perplexity.
+    """
+    numbers = layer_numbers(occurrences, layers)
+    require(one_of(("pca", "tsne")), method=method)
+    n, most, is_pca = len(occurrences), (len(occurrences) - 1) / 3, method == "pca"
+    if n < 3:
+        raise InputError(f"a picture needs at least 3 occurrences, got {n}.")
+    perplexity = min(_PERPLEXITY, most) if perplexity is None else perplexity
+    if not 0 < perplexity <= most:
+        raise InputError(
+            f"perplexity must be above 0 and at most {most:.4g}, a third of the other occurrences, "
+            f"got {perplexity:g}."
+        )
+    manifold = import_extra("sklearn.manifold", _PURPOSE)
+    points = np.zeros((n, len(numbers), 2), np.float32)
+    variance, n_distinct = np.zeros((len(numbers), 2)), []
+    # Several threads are slower for small data.
+    with import_extra("threadpoolctl", _PURPOSE).threadpool_limits(1):
+        counting = counted(numbers, progress, "projecting", len(numbers), "layers")
+        for k, number in enumerate(counting):
+            directions = occurrences.directions(number)
+            rounded = directions.round(5)
+            _, first, index = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
+            distinct, index = directions[first], index.reshape(-1)
+            n_distinct.append(len(distinct))
+            components, proportions = principal_components(distinct[index], 2)
+            points[:, k, : components.shape[1]] = components
+            variance[k, : len(proportions)] = proportions
+            # t-SNE needs at least four different vectors.
+            if not is_pca and len(distinct) > 3:
+                bound = min(perplexity, (len(distinct) - 1) / 3)
+                tsne = manifold.TSNE(2, perplexity=bound, init="pca", random_state=seed, n_jobs=1)
+                points[:, k] = tsne.fit_transform(distinct)[index]
+    if is_pca:
+        return Projection(method, numbers, points, variance, n_distinct, None)
+    return Projection(method, numbers, points, None, n_distinct, perplexity)
+
+
+def layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) -> list[int]:
+    """The numbers of layers given as numbers or "top"; None for all contextual layers."""
+    if layers is None:
+        return list(range(min(1, occurrences.n_layers - 1), occurrences.n_layers))
+    return [occurrences.layer_number(layer) for layer in layers]
+
+
+# Pictures of occurrences
 
 
 class Kinds(NamedTuple):
@@ -92,11 +187,11 @@ def write_picture(
     return write_page(path, title, resource("picture.html"), data)
 
 
-def picture_ending(path: PathLike) -> str:
-    """The ending of a picture's file in lower case, one of ENDINGS."""
+def picture_ending(path: PathLike, endings: Sequence[str] = ENDINGS) -> str:
+    """The ending of a picture's file in lower case, one of `endings`."""
     ending = os.path.splitext(path)[1].lower()
-    if ending not in ENDINGS:
-        raise InputError(f"the name of a picture must end in {', '.join(ENDINGS)}, got {path}.")
+    if ending not in endings:
+        raise InputError(f"the name of a picture must end in {', '.join(endings)}, got {path}.")
     return ending
 
 
@@ -207,8 +302,13 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
     grey = [name for name in (_OTHERS, _UNLABELLED) if name in kinds and name not in coloured]
     names = coloured + grey
     of = np.array([names.index(kind) for kind in kinds])
-    layer = occurrences.clusters_layer if colour == "cluster" else projection.layers[-1]
-    clusters = Clusters.from_points(occurrences.directions(layer), of)
+    points = occurrences.directions(projection.layers[-1])
+    if colour == "cluster":  # typical sentences are nearest in the vectors that were clustered
+        points = np.zeros_like(points)
+        for rows in indices_by_name(occurrences.names).values():
+            part = cluster_points(occurrences.select(rows), occurrences.clusters_layer)
+            points[rows, : part.shape[1]] = part
+    clusters = Clusters.from_points(points, of)
     return Kinds(colour, names, clusters, [*range(len(coloured)), *[-1] * len(grey)])
 
 
@@ -291,3 +391,36 @@ def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
             for cosine, k in same_word:
                 near[row] += [int(rows[k]), round(100 * cosine)]
     return near
+
+
+# Figures of matplotlib
+
+
+def check_picture(path: PathLike) -> None:
+    """Raise an InputError unless `path` ends in .png or .svg and matplotlib is installed."""
+    picture_ending(path, ENDINGS[1:])
+    import_extra("matplotlib", "--picture")
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty `matplotlib.figure.Figure`, which needs no display; size in inches."""
+    figures = import_extra("matplotlib.figure", "--picture")
+    return figures.Figure(figsize=(width, height), layout="constrained")
+
+
+def legend_label(text: str) -> str:
+    """A label for a legend; matplotlib leaves out those that begin with an underscore."""
+    return f" {text}" if text.startswith("_") else text
+
+
+def save_picture(figure: Any, path: PathLike) -> None:
+    """Write a figure as PNG or SVG, by the ending of the path."""
+    kind = picture_ending(path, ENDINGS[1:])[1:]
+    matplotlib = import_extra("matplotlib", "--picture")
+    # Reproducible files, with text as text in SVG.
+    with (
+        atomic_write(path) as temporary,
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bilm"}),
+    ):
+        date = {"Date": None} if kind == "svg" else {}
+        figure.savefig(temporary, format=kind, dpi=200, metadata=date)

@@ -10,11 +10,12 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bilm.analysis.occurrences import Occurrences, comparison_form, require_one_kind
+from bilm.analysis.pictures import new_figure
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.progress import ShowStage, counted, quiet
@@ -273,3 +274,47 @@ class SoftmaxProbe:
 def _softmax(logits: np.ndarray) -> np.ndarray:
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def probe_chart(rows: Sequence[ProbeRow], n_sentences: int) -> Any:
+    """A figure of the accuracy by training size with 95 % intervals, a line per representation,
+    and of the weights of the mix.
+
+    Args:
+        rows: from `probe`.
+        n_sentences: number of sentences of the complete training text.
+    """
+    figure = new_figure(9, 4)
+    left, right = figure.subplots(1, 2, width_ratios=[2, 1])
+    sizes = list(dict.fromkeys(row.size or n_sentences for row in rows))
+    # The majority baseline is so low that the other curves would be indistinguishable.
+    for name in dict.fromkeys(
+        row.representation for row in rows if row.representation != "majority"
+    ):
+        curve = [row for row in rows if row.representation == name]
+        x = [row.size or n_sentences for row in curve] if len(sizes) > 1 else [name]
+        values, lows, highs = 100 * np.transpose([row.accuracy for row in curve])
+        # A mean over seeds can lie outside its interval by rounding.
+        errors = np.maximum([values - lows, highs - values], 0)
+        left.errorbar(x, values, errors, marker="o", label=name)
+    left.set_ylabel("accuracy, %")
+    left.grid(alpha=0.3)
+    if len(sizes) > 1:
+        left.set_xscale("log")
+        left.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        left.minorticks_off()
+        left.set_xlabel("training sentences")
+        left.legend(fontsize="small")
+    else:
+        left.tick_params(axis="x", rotation=30)
+    mixes = [row for row in rows if row.weights is not None]
+    width = 0.8 / len(mixes)
+    for k, row in enumerate(mixes):
+        layers = np.arange(len(row.weights or ()))
+        label = f"{row.size or n_sentences:,} sentences"
+        right.bar(layers + (k + 0.5) * width - 0.4, row.weights, width, label=label)
+        right.set_xticks(layers, [f"layer {number}" for number in layers])
+    right.set_ylabel("weight in the mix")
+    right.margins(y=0.3)  # space for the legend above the bars
+    right.legend(fontsize="small")
+    return figure

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, comparison_form
+from bilm.analysis.pictures import new_figure
 from bilm.core.errors import InputError, integer, one_of, require
 from bilm.data.sentences import read_stream
 from bilm.extras import import_extra
@@ -304,3 +305,28 @@ def mean_vectors(
     present = [word for word in words if counts[word]]
     means = np.array([sums[word] / counts[word] for word in present], np.float32)
     return StaticVectors(present, means)
+
+
+def word_map(vectors: StaticVectors, groups: Mapping[str, Sequence[str]]) -> Any:
+    """A figure of words in two dimensions by t-SNE on cosines, a colour per group; a word that is
+    in several groups has the colour of the first."""
+    manifold = import_extra("sklearn.manifold", "--picture")
+    names: dict[str, str] = {}
+    for name, words in groups.items():
+        names |= {word: name for word in words if word not in names}
+    table = vectors.table([*names])
+    if len(names) < 3:
+        raise InputError(f"a map must have three words, got {len(names)}.")
+    tsne = manifold.TSNE(
+        metric="cosine", perplexity=min(30, (len(names) - 1) / 3), init="random", random_state=0
+    )
+    points = tsne.fit_transform(table)
+    figure = new_figure(8, 8)
+    axes = figure.subplots()
+    axes.set_axis_off()
+    colours = {name: f"C{k % 10}" for k, name in enumerate(groups)}
+    for (word, name), (x, y) in zip(names.items(), points, strict=True):
+        axes.text(x, y, word, color=colours[name], ha="center", parse_math=False)
+    axes.update_datalim(points)
+    axes.autoscale_view()
+    return figure

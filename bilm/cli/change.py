@@ -141,7 +141,7 @@ def _write_page(
     results: Sequence[analysis.Change],
     predictor: Predictor | None,
 ) -> None:
-    from bilm.analysis.change_page import write_change_page
+    from bilm.analysis.semantic_change import write_change_page
 
     names = [os.path.basename(pattern) for pattern in (args.old, args.new)]
     write_change_page(

@@ -57,7 +57,7 @@ def draw_curves(runs: dict[str, list[dict[str, Any]]]) -> Figure:
     """Draw the curves of runs; `runs` are {name: lines of the log}. No display is needed."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
-    from bilm.analysis.probe_charts import legend_label, new_figure
+    from bilm.analysis.pictures import legend_label, new_figure
 
     figure = new_figure(8, 5)
     axes = figure.subplots()

@@ -86,8 +86,8 @@ def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
     flags.require_inputs(args)
     from bilm.analysis import labelled
-    from bilm.analysis.probe_charts import check_picture, probe_chart, save_picture
-    from bilm.analysis.probing import check_sizes
+    from bilm.analysis.pictures import check_picture, save_picture
+    from bilm.analysis.probing import check_sizes, probe_chart
 
     if args.picture is not None:
         check_picture(args.picture)

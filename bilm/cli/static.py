@@ -122,7 +122,8 @@ def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.Stati
 
 
 def _search(args: argparse.Namespace) -> None:
-    from bilm.analysis.probe_charts import check_picture, save_picture, word_map
+    from bilm.analysis.pictures import check_picture, save_picture
+    from bilm.analysis.static_vectors import word_map
 
     if args.picture is not None:
         check_picture(args.picture)
