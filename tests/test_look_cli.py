@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bilm import ELMo, Predictor
-from bilm.analysis import Occurrences, Sample, read_labelled_uses, sample_uses
+from bilm.analysis import (
+    Occurrences,
+    Sample,
+    cluster_occurrences,
+    nearby_words,
+    read_labelled_uses,
+    sample_uses,
+    typical_occurrences,
+)
 from bilm.cli import main
 from tests.command_line import input_error
 from tests.scored_models import KINDS, Model
@@ -77,29 +85,30 @@ def run(capsys, *arguments):
     return capsys.readouterr()
 
 
-def json_lines(text):
-    return [json.loads(line) for line in text.splitlines()]
+def lines_by_heading(text):
+    """The lines that are not empty, below the heading of each query and layer, or cluster."""
+    blocks = [block.splitlines() for block in text.split("\n\n")]
+    return {lines[0]: lines[1:] for lines in blocks}
 
 
 # bilm neighbours
 
 
 def test_neighbours_are_those_of_the_object(place, elmo, capsys):
-    printed = run(capsys, *NEIGHBOURS, "--format", "json", "--n", "4", "--seed", "3")
-    (found,) = json_lines(printed.out)
+    printed = lines_by_heading(run(capsys, *NEIGHBOURS, "--n", "4", "--seed", "3").out)
     occurrences = Occurrences.encoded(elmo, sample_uses(lines_of_text(), ["cat"], seed=3))
     query = Occurrences.of_query(elmo, QUERY)
-    assert (found["query"], found["word"], found["static"]) == (QUERY, "cat", None)
-    assert found["occurrences"] == len(occurrences)
-    assert [layer["layer"] for layer in found["layers"]] == [*range(elmo.n_layers)]
-    for number, layer in enumerate(found["layers"]):
-        expected = occurrences.neighbours(query, 4, number).same_word
-        assert len(expected) == 4 and layer["other_words"] == []
-        for context, (cosine, use) in zip(layer["same_word"], expected, strict=True):
-            assert context["sentence"] == list(occurrences.sentence(use))
-            assert context["position"] == occurrences.positions[use, 1]
-            assert context["cosine"] == pytest.approx(cosine, abs=1e-3)
-            assert " ".join(context["sentence"]) != "the cat sees 苹果"
+    n = f"cat, {len(occurrences)} occurrences"
+    assert list(printed) == [QUERY, *(f"layer {k}: {n}" for k in range(elmo.n_layers))]
+    for number in range(elmo.n_layers):
+        lines = printed[f"layer {number}: {n}"]
+        expected = occurrences.neighbours(query, 4, number)
+        assert len(expected) == 4
+        for line, (cosine, use) in zip(lines, expected, strict=True):
+            assert float(line.split()[0]) == pytest.approx(cosine, abs=6e-3)
+            left, right = occurrences.sides(use, 2)
+            assert " ".join([*left, "[cat]", *right]) in line
+            assert " ".join(occurrences.sentence(use)) != "the cat sees 苹果"
 
 
 def test_static_neighbours_and_aligned_words_on_a_terminal(place, capsys):
@@ -119,17 +128,15 @@ def test_static_neighbours_and_aligned_words_on_a_terminal(place, capsys):
 
 def test_other_words_and_several_queries(place, elmo, capsys):
     arguments = ["neighbours", QUERY, "a [dog]", "--model", "bare", "--text", "text.txt"]
-    printed = run(capsys, *arguments, "--any_word", "--layer", "1", "--format", "json")
-    cat, dog = json_lines(printed.out)
-    assert (cat["word"], dog["word"]) == ("cat", "dog")
-    for found in (cat, dog):
-        (layer,) = found["layers"]
-        words = [c["sentence"][c["position"]].lower() for c in layer["other_words"]]
-        assert len(words) == 5 and found["word"] not in words
-        same = [c["sentence"][c["position"]].lower() for c in layer["same_word"]]
-        assert same == [found["word"]] * 5
-    alone = json_lines(run(capsys, *NEIGHBOURS, "--layer", "1", "--format", "json").out)[0]
-    assert alone["layers"][0]["same_word"] == cat["layers"][0]["same_word"]
+    out = run(capsys, *arguments, "--any_word", "--layer", "1", "--n", "4").out
+    for word, printed in zip(("cat", "dog"), out.split("\n\na [dog]\n"), strict=True):
+        headings = lines_by_heading(printed.strip())
+        (same,) = (k for k in headings if k.startswith(f"layer 1: {word}, "))
+        assert [re.search(r"\[(\w+)\]", line)[1] for line in headings[same]] == [word] * 4
+        others = [re.search(r"\[(.+?)\]", line)[1] for line in headings["layer 1: other words"]]
+        assert len(others) == 4 and word not in map(str.lower, others)
+    alone = lines_by_heading(run(capsys, *NEIGHBOURS, "--layer", "1", "--n", "4").out)
+    assert alone.items() <= lines_by_heading(out).items()
     text = run(capsys, *arguments, "--any_word", "--layer", "average").out
     assert "\n\na [dog]\n" in text and "average of all layers: other words" in text
 
@@ -181,8 +188,6 @@ def test_a_word_that_occurs_once_or_not_at_all(place, capsys):
     few = run(capsys, *NEIGHBOURS, "--max_occurrences", "1")
     assert "'cat': 1 occurrence to search" in few.err and "layer 0: cat, 1 occurrence\n" in few.out
     assert "a [Harbour] once" in printed.out
-    (found,) = json_lines(run(capsys, *once, "--format", "json").out)
-    assert [context["cosine"] for context in found["layers"][0]["same_word"]] == [None]
     missing = ["neighbours", "a [ship]", *NEIGHBOURS[2:]]
     assert input_error(missing, capsys).endswith("the text must have an occurrence of 'ship'.")
 
@@ -192,20 +197,15 @@ def test_a_word_without_a_static_vector(place, capsys):
     assert "0.99" not in run(capsys, *arguments).out.split("layer")[0]
     arguments[1] = "a [tree]"
     assert "'tree' is not in it" in run(capsys, *arguments).out
-    (found,) = json_lines(run(capsys, *arguments, "--format", "json").out)
-    assert found["static"] is None
 
 
 def test_a_query_keeps_to_the_case_of_its_word(place, capsys):
     Path("cases.txt").write_text("a Cat b\nc Cat d\ne cat f\ng cat h\ni cat j\n", encoding="utf-8")
     both = ["neighbours", "the [Cat]", "the [cat]", "--model", "bare", "--text", "cases.txt"]
-    found = json_lines(run(capsys, *both, "--match_case", "--format", "json").out)
-    assert [query["occurrences"] for query in found] == [2, 3]
-    for query in found:
-        uses = [use for layer in query["layers"] for use in layer["same_word"]]
-        assert {use["sentence"][use["position"]] for use in uses} == {query["word"]}
-    found = json_lines(run(capsys, *both, "--format", "json").out)
-    assert [query["occurrences"] for query in found] == [5, 5]
+    out = run(capsys, *both, "--match_case", "--layer", "0").out
+    assert "layer 0: Cat, 2 occurrences" in out and "layer 0: cat, 3 occurrences" in out
+    assert (out.count("[Cat]"), out.count("[cat]")) == (3, 4)  # with the queries
+    assert run(capsys, *both, "--layer", "0").out.count("layer 0: cat, 5 occurrences") == 1
 
 
 def test_letters_that_the_model_never_saw(place, capsys):
@@ -221,46 +221,39 @@ def test_letters_that_the_model_never_saw(place, capsys):
 # bilm senses
 
 
-def test_groups_as_text_and_json(place, capsys):
+def test_groups_and_their_typical_lines(place, elmo, capsys):
     arguments = [*SENSES, "--clusters", "2", "--lines", "3"]
-    lines = run(capsys, *arguments).out.splitlines()
-    (found,) = json_lines(run(capsys, *arguments, "--format", "json").out)
-    n = found["occurrences"]
-    assert lines[0] == f"cat: {n} occurrences, top layer, 2 clusters" and found["silhouettes"] == {}
-    sizes = [cluster["size"] for cluster in found["clusters"]]
-    assert sum(sizes) == n and sizes == sorted(sizes, reverse=True)
-    assert f"cluster 1: {sizes[0]} occurrences, {sizes[0] / n:.0%}" in lines
-    for cluster in found["clusters"]:
-        assert cluster["proportion"] == pytest.approx(cluster["size"] / n, abs=1e-4)
-        assert 1 <= len(cluster["lines"]) <= 3
-        cosines = [line["cosine"] for line in cluster["lines"]]
-        assert cosines == sorted(cosines, reverse=True)
-        for line in cluster["lines"]:
-            assert line["sentence"][line["position"]] == "cat"
-    assert sum("[cat]" in line for line in lines) == sum(len(g["lines"]) for g in found["clusters"])
-    assert found["typical_words"] == "nearby"
+    printed = lines_by_heading(run(capsys, *arguments).out)
+    occurrences = Occurrences.encoded(elmo, sample_uses(lines_of_text(), ["cat"]))
+    clusters = cluster_occurrences(occurrences, n_clusters=2)
+    n, sizes = len(occurrences), clusters.sizes
+    assert list(printed) == [
+        f"cat: {n} occurrences, top layer, 2 clusters",
+        *(f"cluster {k + 1}: {sizes[k]} occurrences, {sizes[k] / n:.0%}" for k in range(2)),
+    ]
+    for k, lines in enumerate([*printed.values()][1:]):
+        words = " ".join(word for _, word in nearby_words(occurrences, clusters, k))
+        assert lines[0] == f"  nearby: {words}" if words else "nearby" not in lines[0]
+        typical = typical_occurrences(occurrences, clusters, k, 3)
+        for line, use in zip(lines[-3:], typical, strict=True):
+            left, right = occurrences.sides(use, 2)
+            assert " ".join([*left, "[cat]", *right]) in line
 
 
 def test_the_number_of_groups_is_chosen(place, capsys):
-    (found,) = json_lines(run(capsys, *SENSES, "--format", "json").out)
-    values = {int(k): value for k, value in found["silhouettes"].items()}
-    assert list(values) == [2, 3, 4, 5, 6]
+    first, second, *_ = run(capsys, *SENSES).out.splitlines()
     # A model with random weights has no clear clusters.
-    assert len(found["clusters"]) == 1
-    assert found["reason"] in run(capsys, *SENSES).out.splitlines()[0]
-    assert "silhouette by number of clusters  2: " in run(capsys, *SENSES).out
+    assert "1 cluster (" in first
+    assert second.startswith("silhouette by number of clusters  2: ") and "  6: " in second
 
 
 @pytest.mark.slow
 def test_typical_words_are_substitutes_where_the_model_has_them(place, capsys):
-    arguments = ["senses", "cat", "--text", "text.txt", "--clusters", "2", "--format", "json"]
+    arguments = ["senses", "cat", "--text", "text.txt", "--clusters", "2"]
     printed = run(capsys, *arguments, "--model", "model")
-    (found,) = json_lines(printed.out)
-    assert found["typical_words"] == "substitutes"
-    for cluster in found["clusters"]:
-        words = [word["word"] for word in cluster["words"]]
-        assert words and set(words) <= set(WORDS) - {"cat"}
-        assert all(word["score"] < 0 for word in cluster["words"])
+    found = re.findall("substitutes: (.*)", printed.out)
+    assert len(found) == 2
+    assert all(set(words.split()) <= set(WORDS) - {"cat"} for words in found)
     near = run(capsys, *arguments, "--model", "bare")
     assert "Typical words are nearby words, because the model has no softmax." in near.err
 
@@ -273,22 +266,20 @@ TARGETS = {"cat+dog": ["cat", "dog"], "cat+ship": ["cat"]}  # "ship" does not oc
 def test_a_target_is_all_its_forms_in_every_command(place, capsys, target):
     text = " ".join(lines_of_text()).split()
     n = sum(map(text.count, TARGETS[target]))
-    both, house = json_lines(run(capsys, "senses", target, "house", *SENSES[2:],
-                                 "--format", "json", "--occurrences", "kept.npz").out)  # fmt: skip
-    assert (both["word"], both["occurrences"]) == (target, n)
-    assert (house["word"], house["occurrences"]) == ("house", text.count("house"))
+    out = run(capsys, "senses", target, "house", *SENSES[2:], "--occurrences", "kept.npz").out
+    assert out.startswith(f"{target}: {n} occurrences, ")
+    assert f"\nhouse: {text.count('house')} occurrences, " in out
     query = QUERY.replace("cat", target)
     for source in (["--occurrences", "kept.npz"], ["--text", "text.txt"]):
         printed = run(capsys, "neighbours", query, "--model", "bare", *source, "--n", "999",
-                      "--layer", "1", "--format", "json").out  # fmt: skip
-        (found,) = json_lines(printed)
-        assert (found["word"], found["occurrences"]) == (target, n)
-        near = {c["sentence"][c["position"]] for c in found["layers"][0]["same_word"]}
-        assert near == set(TARGETS[target])
+                      "--layer", "1").out  # fmt: skip
+        near = lines_by_heading(printed)[f"layer 1: {target}, {n} occurrences"]
+        found = {re.search(r"\[(.+?)\]", line)[1] for line in near}
+        assert found == set(TARGETS[target])
     run(capsys, "project", "--occurrences", "kept.npz", "--colour", "word", "--out", "k.svg")
     assert f">{target} ({n})<" in Path("k.svg").read_text("utf-8")
     with_forms, plain = (
-        run(capsys, "compare", q, "a [house]", "--model", "bare", "--format", "json").out
+        run(capsys, "compare", q, "a [house]", "--model", "bare").out.splitlines()[2:]
         for q in (query, QUERY)
     )
     assert with_forms == plain

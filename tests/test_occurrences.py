@@ -485,25 +485,22 @@ def test_directions_have_no_common_part(plane):
 
 
 def test_neighbours_by_cosine(plane):
-    found = plane.neighbours(0, n=2, layer=0)
-    assert [number for _, number in found.same_word] == [1, 2]
-    np.testing.assert_allclose([c for c, _ in found.same_word], [np.sqrt(0.5), 0], atol=1e-6)
-    assert [number for _, number in found.other_words] == [3]
-    np.testing.assert_allclose(found.other_words[0][0], -np.sqrt(0.5), atol=1e-6)
+    found = plane.neighbours(0, n=3, layer=0)
+    assert [number for _, number in found] == [1, 2, 3]
+    expected = [np.sqrt(0.5), 0, -np.sqrt(0.5)]
+    np.testing.assert_allclose([cosine for cosine, _ in found], expected, atol=1e-6)
 
 
 def test_neighbours_of_a_query_from_elsewhere(plane):
     vectors = np.array([[(9, 1), (9, 1)]], np.float32)
     query = Occurrences([("my", "Shore", "too")], np.array([(0, 1)]), vectors)
-    found = plane.neighbours(query, n=1, layer=0)
-    assert [number for _, number in found.same_word] == [3]
-    assert found.other_words == [(pytest.approx(1.0), 0)]
+    assert plane.neighbours(query, n=1, layer=0) == [(pytest.approx(1.0), 0)]
     # Layer 1 is negated, with mean (-1, -1): relative to it, the query is (10, 2).
-    found = plane.neighbours(query, n=1, layer=1)
-    assert found.other_words == [(pytest.approx(12 / np.sqrt(2 * 104)), 4)]
-    unknown = Occurrences([("harbour",)], np.array([(0, 0)]), vectors)
-    found = plane.neighbours(unknown, n=9, layer=0)
-    assert not found.same_word and len(found.other_words) == 5
+    near = pytest.approx(12 / np.sqrt(2 * 104))
+    assert plane.neighbours(query, n=2, layer=1) == [(near, 3), (near, 4)]
+    assert len(plane.neighbours(query, n=9, layer=0)) == 5
+    with pytest.raises(InputError, match=r"the same layers of one model, got .* \(2, 2\)"):
+        plane.neighbours(replace(query, vectors=vectors[:, :1]))
 
 
 def test_equal_vectors_have_a_cosine_of_one():
@@ -514,8 +511,8 @@ def test_equal_vectors_have_a_cosine_of_one():
     same = Occurrences(sentences, positions, vectors.astype(np.float32))
     assert not same.directions(0).any()
     query = Occurrences([("the", "bank")], positions[:1], vectors[:1].astype(np.float32))
-    assert [cosine for cosine, _ in same.neighbours(query).same_word] == [1, 1, 1]
-    assert [cosine for cosine, _ in same.neighbours(0).same_word] == [1, 1]
+    assert [cosine for cosine, _ in same.neighbours(query)] == [1, 1, 1]
+    assert [cosine for cosine, _ in same.neighbours(0)] == [1, 1]
 
 
 def test_neighbours_are_in_other_sentences_and_contexts():
@@ -525,19 +522,19 @@ def test_neighbours_are_in_other_sentences_and_contexts():
     vectors = np.random.default_rng(0).normal(size=(6, 1, 3)).astype(np.float32)
     occurrences = Occurrences(sentences, positions, vectors)
     # 1 is in the same sentence; 2 and 3 have the query's adjacent words, and count once.
-    numbers = {number for _, number in occurrences.neighbours(0, n=6).same_word}
+    numbers = {number for _, number in occurrences.neighbours(0, n=6)}
     assert len(numbers) == 2 and len(numbers & {2, 3}) == len(numbers & {4, 5}) == 1
     # A query that is also a sentence of the text is not its own neighbour.
     query = Occurrences([("my", "bank")], np.array([(0, 1)]), vectors[:1])
     found = occurrences.neighbours(query, n=6)
-    assert not {4, 5} & {number for _, number in found.same_word}
+    assert not {4, 5} & {number for _, number in found}
 
 
 def test_a_word_that_occurs_once(plane):
     once = plane.select(plane.of("shore"))
     assert len(once) == 1
     np.testing.assert_array_equal(once.directions(), [[0, 0]])
-    assert once.neighbours(0) == ([], [])
+    assert once.neighbours(0) == []
 
 
 def test_neighbours_of_each():
@@ -546,7 +543,7 @@ def test_neighbours_of_each():
         found = occurrences.neighbours_of_each(occurrences, 3, layer)
         assert found == [occurrences.neighbours(k, 3, layer) for k in range(16)]
     first, *_ = occurrences.neighbours_of_each(occurrences, 3, 0)
-    assert [cosine for cosine, _ in first.same_word] == [1, 1, 1]
+    assert [cosine for cosine, _ in first] == [1, 1, 1]
 
 
 def test_clusters_are_saved_and_selected(tmp_path):

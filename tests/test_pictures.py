@@ -196,7 +196,7 @@ def test_a_page_lists_the_neighbours_that_bilm_neighbours_finds(projected, tmp_p
         page = page_of(tmp_path, occurrences, project(occurrences, layers=[layer]))
         (panel,) = data_of(page)["panels"]
         for number, near in enumerate(panel["near"]):
-            expected = occurrences.neighbours(number, 3, layer).same_word
+            expected = occurrences.neighbours(number, 3, layer)
             assert near[::2] == [other for _, other in expected]
             assert near[1::2] == [round(100 * cosine) for cosine, _ in expected]
         assert 1 not in panel["near"][0][::2]

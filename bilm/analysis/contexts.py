@@ -70,7 +70,7 @@ def nearest_contexts(
     other = occurrences.select(sorted(others) if any_word else [])
 
     def nearest(searched: Occurrences, layer: Layer) -> list[Context]:
-        near = itertools.chain(*searched.neighbours(query, n, layer)) if len(searched) else ()
+        near = searched.neighbours(query, n, layer) if len(searched) else ()
         has_mean = len(searched) > 1
         return [Context.of(searched, k, cosine if has_mean else None) for cosine, k in near]
 

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -187,23 +187,20 @@ class WordsInSentences:
     def distinct(self, ranked: Iterable[int], n: int) -> list[int]:
         """The first `n` ranked occurrences in different contexts.
 
-        Text is often repeated with small changes; see `context_keys`.
+        Text is often repeated with small changes: contexts of a word differ in their sentence and
+        in the words next to it.
         """
         occurrences: list[int] = []
-        earlier_keys: set[object] = set()
+        earlier: set[object] = set()
         for k in map(int, ranked):
             if len(occurrences) == n:
                 break
-            if earlier_keys.isdisjoint(keys := self.context_keys(k)):
+            left, right = self.sides(k, 1)
+            keys = {tuple(self.sentence(k)), (*left, None, self.word(k), None, *right)}
+            if earlier.isdisjoint(keys):
                 occurrences.append(k)
-            earlier_keys |= keys
+            earlier |= keys
         return occurrences
-
-    def context_keys(self, occurrence: int) -> set[object]:
-        """Keys that distinguish contexts: the sentence, and the word with the words next to it."""
-        left, right = self.sides(occurrence, 1)
-        frame = (*left, None, self.word(occurrence), None, *right)
-        return {tuple(self.sentence(occurrence)), frame}
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,19 +353,7 @@ def sample_sentences(
     return [tuple(tokens) for _, _, tokens in sorted(reservoir.uses)]
 
 
-def n_frequent(n_words: int) -> int:
-    """The number of frequent words, such as "the", that are not content words."""
-    return min(100, n_words // 4)
-
-
 # With vectors
-
-
-class Neighbours(NamedTuple):
-    """The occurrences nearest to another one: pairs (cosine, occurrence), nearest first."""
-
-    same_word: list[tuple[float, int]]
-    other_words: list[tuple[float, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,36 +479,35 @@ class Occurrences(WordsInSentences):
         has_direction = norms > np.maximum(_SMALLEST_DIFFERENCE * lengths, 1e-12)
         return np.where(has_direction, unit(centred), 0)
 
-    def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
-        """The `n` nearest contexts of the same word and of other words, in different sentences.
+    def neighbours(
+        self, query: int | Occurrences, n: int = 3, layer: Layer = "top"
+    ) -> list[tuple[float, int]]:
+        """The `n` nearest occurrences in different sentences: pairs (cosine, occurrence), nearest
+        first.
 
         `query` is an index, or a single occurrence from elsewhere (`of_query`). The directions of
-        the layer are compared by their cosine. Contexts that share the previous and the next word
-        count once.
+        the layer are compared by their cosine. Contexts of a word that share the previous and the
+        next word count once.
         """
         if not isinstance(query, Occurrences):
             require(integer(0, len(self) - 1), query=query)
             query = self.select([query])
         return self.neighbours_of_each(query, n, layer)[0]
 
-    def neighbours_of_each(self, queries: Occurrences, n: int, layer: Layer) -> list[Neighbours]:
+    def neighbours_of_each(
+        self, queries: Occurrences, n: int, layer: Layer
+    ) -> list[list[tuple[float, int]]]:
         """`neighbours` of each of several occurrences."""
-        require_one_model(self, queries)
+        require_one_kind(self, queries)
         directions, neighbours = self.directions(layer), []
-        same = {name: self.of(name) for name in dict.fromkeys(queries.names)}
         for k, direction in enumerate(self.directions(layer, queries)):
             cosines = directions @ direction
             if not direction.any():  # layer 0, when all occurrences have one spelling
                 cosines[~directions.any(axis=1)] = 1
             ranked = np.argsort(-cosines, kind="stable")
-            is_same = np.isin(ranked, same[queries.names[k]])
             sentence = tuple(queries.sentence(k))
-            near = [
-                self.distinct((j for j in kind if tuple(self.sentence(j)) != sentence), n)
-                for kind in (ranked[is_same], ranked[~is_same])
-            ]
-            pairs = ([(float(cosines[j]), j) for j in kind] for kind in near)
-            neighbours.append(Neighbours(*pairs))
+            near = self.distinct((j for j in ranked if tuple(self.sentence(j)) != sentence), n)
+            neighbours.append([(float(cosines[j]), j) for j in near])
         return neighbours
 
     def save(self, path: PathLike, *, overwrite: bool = True) -> None:
@@ -559,24 +543,17 @@ class Occurrences(WordsInSentences):
             raise InputError(f"{path}: not a file of occurrences, or damaged: {error}") from error
 
 
-def require_one_model(one: Occurrences, other: Occurrences) -> None:
-    """Require vectors of one model: the same size and, if both are known, the same fingerprint."""
+def require_one_kind(one: Occurrences, other: Occurrences) -> None:
+    """Require vectors of the same layers of one model; its fingerprint may be unknown."""
     models = [text.about.get("model") for text in (one, other)]
     require_same_model("the vectors of one text", models[0], "the other text's", models[1])
     shapes = [text.vectors.shape[1:] for text in (one, other)]
-    if shapes[0][1] != shapes[1][1]:
+    layers = [(text.about.get("layer"), text.has_context) for text in (one, other)]
+    if shapes[0] != shapes[1] or layers[0] != layers[1]:
         raise InputError(
-            f"the vectors of both texts must be from one model, got (layers, dim) {shapes[0]} "
-            f"and {shapes[1]}."
+            "the vectors of both texts must be from the same layers of one model, got (layers, dim)"
+            f" {shapes[0]} and {shapes[1]}."
         )
-
-
-def require_one_kind(one: Occurrences, other: Occurrences) -> None:
-    """Require vectors of one model, with the same layers."""
-    require_one_model(one, other)
-    layers = [(text.n_layers, text.about.get("layer"), text.has_context) for text in (one, other)]
-    if layers[0] != layers[1]:
-        raise InputError("the vectors of both texts must be from the same layers of one model.")
 
 
 def _require_tokens(sample: WordsInSentences) -> None:

@@ -387,8 +387,8 @@ def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
     for rows in indices_by_name(occurrences.names).values():
         uses = occurrences.select(rows)
         neighbours = uses.neighbours_of_each(uses, _NEAREST, layer)
-        for row, (same_word, _) in zip(rows, neighbours, strict=True):
-            for cosine, k in same_word:
+        for row, nearest in zip(rows, neighbours, strict=True):
+            for cosine, k in nearest:
                 near[row] += [int(rows[k]), round(100 * cosine)]
     return near
 

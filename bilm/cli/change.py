@@ -27,7 +27,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
@@ -104,8 +104,10 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(
                 f"{args.targets}: no word occurs {least} times in {args.old} and in {args.new}."
             )
-        model, predictor = word_command.load_models(args, args.page is not None, True)
-        old, new = _occurrences(args, cast("Model", model), samples, display)
+        has_page = args.page is not None
+        model = text_command.load_model(args, softmax=None if has_page else False)
+        predictor = word_command.predictor_of(model) if has_page else None
+        old, new = _occurrences(args, model, samples, display)
         results = change.measure_change(
             old,
             new,

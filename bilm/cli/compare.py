@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import math
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
@@ -25,15 +23,8 @@ from bilm.terminal import show, table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"query QUERY": "sentence with one [word]"}, nargs="*")
     word_command.add_model(parser)
-    flags.add(
-        parser,
-        {
-            "--static FILE": "static vectors to compare with, as `bilm static` and gensim write "
-            "them",
-            **word_command.FORMAT,
-        },
-    )
-    parser.set_defaults(format="text")
+    static = "static vectors to compare with, as `bilm static` and gensim write them"
+    flags.add(parser, {"--static FILE": static})
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,7 +34,6 @@ def run(args: argparse.Namespace) -> int:
 
     from bilm.analysis.occurrences import parse_target, unit
 
-    pairs = list(itertools.combinations(range(len(args.query)), 2))
     model = text_command.load_model(args)
     parsed = [parse_target(query, model.split)[:2] for query in args.query]
     positions = [(number, position) for number, (_, position) in enumerate(parsed)]
@@ -56,26 +46,11 @@ def run(args: argparse.Namespace) -> int:
     if static:
         vectors["static"] = static.table(words)
         vectors["static"][~vectors["static"].any(axis=1)] = np.nan  # words without a vector
-    # Rounded to hide differences in the last digits.
-    cosines = {
-        name: np.round(units @ units.T, 5)
-        for name, units in ((name, unit(rows.astype(float))) for name, rows in vectors.items())
-    }
-    if args.format == "json":
-        for both in map(list, pairs):
-            values = {name: float(matrix[tuple(both)]) for name, matrix in cosines.items()}
-            pair = {
-                "words": [words[k] for k in both],
-                "sentences": [sample.sentences[k] for k in both],
-                "positions": sample.positions[both, 1].tolist(),
-                "cosines": {k: None if math.isnan(x) else x for k, x in values.items()},
-            }
-            print(json.dumps(pair, ensure_ascii=False))
-        return 0
+    units = [unit(rows.astype(float)) for rows in vectors.values()]
     show([*(f"{k}  {query}" for k, query in enumerate(args.query, start=1)), ""])
-    rows = [["pair", *cosines]]
-    for one, other in pairs:
-        cells = (f"{matrix[one, other]:.3f}".replace("nan", "-") for matrix in cosines.values())
+    rows = [["pair", *vectors]]
+    for one, other in itertools.combinations(range(len(words)), 2):
+        cells = (f"{layer[one] @ layer[other]:.3f}".replace("nan", "-") for layer in units)
         rows.append([f"{one + 1} - {other + 1}", *cells])
     show(table(rows))
     return 0

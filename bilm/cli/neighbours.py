@@ -15,10 +15,8 @@ words by static vectors, which do not depend on the sentence: table 4 of the pap
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections import Counter
-from dataclasses import asdict
 
 from bilm import analysis
 from bilm.analysis.contexts import in_context, terminal_width
@@ -28,6 +26,7 @@ from bilm.terminal import count, note, show
 
 _STATIC_WORDS = 10
 _N_OTHERS = 5000
+_FREQUENT = 100  # words such as "the", which are not content words
 _DRAWN = 4  # tokens drawn for each: most are frequent words
 
 
@@ -45,10 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--any_word": f"also show the nearest occurrences of other words, from a sample of "
             f"{_N_OTHERS:,} content words of the text",
             "--static FILE": "static vectors, as `bilm static` and gensim write them",
-            **word_command.FORMAT,
         },
     )
-    parser.set_defaults(n=5, format="text")
+    parser.set_defaults(n=5)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -87,21 +85,11 @@ def run(args: argparse.Namespace) -> int:
         if args.any_word and not any(layer.other_words for layer in contexts):
             source = args.occurrences or ", ".join(args.text)
             note(f"{source} has no occurrences of words other than {word!r}.")
-        form = forms_of(word)[0]
-        nearest = static.nearest(form, _STATIC_WORDS) if static and form in static else []
-        if args.format == "json":
-            values = {
-                "query": query,
-                "word": word,
-                "occurrences": n_occurrences,
-                "static": [{"cosine": round(c, 4), "word": w} for c, w in nearest] or None,
-                "layers": contexts,
-            }
-            print(json.dumps(values, ensure_ascii=False, default=asdict))
-            continue
         heading = f"{word}, {count(n_occurrences, 'occurrence')}"
         lines = _context_lines(contexts, heading, terminal_width())
         if static is not None:
+            form = forms_of(word)[0]
+            nearest = static.nearest(form, _STATIC_WORDS) if form in static else []
             words = ", ".join(f"{other} {cosine:.2f}" for cosine, other in nearest)
             head = f"static, {os.path.basename(args.static)}:"
             lines = [f"{head} {words or f'{form!r} is not in it'}", "", *lines]
@@ -111,8 +99,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _uses(args: argparse.Namespace, targets: list[str]) -> analysis.Sample | analysis.Occurrences:
     """The occurrences of the targets; with --any_word, a sample of content words too."""
-    from bilm.analysis.occurrences import n_frequent
-
     if args.text is None or not args.any_word:
         return word_command.read_uses(args, () if args.any_word else targets)
     word_command.check_files(args)
@@ -120,7 +106,7 @@ def _uses(args: argparse.Namespace, targets: list[str]) -> analysis.Sample | ana
         sample = word_command.sample(args, targets, display, n_others=_DRAWN * _N_OTHERS)
     others = [k for k, name in enumerate(sample.names) if name not in targets]
     ranked = [word for word, _ in Counter(sample.names[k] for k in others).most_common()]
-    frequent = set(ranked[: n_frequent(len(ranked))])
+    frequent = set(ranked[: min(_FREQUENT, len(ranked) // 4)])
     content = [k for k in others if sample.names[k] not in frequent]
     step = max(1, len(content) / _N_OTHERS)
     chosen = {content[int(k * step)] for k in range(int(len(content) / step))}

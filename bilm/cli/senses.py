@@ -21,19 +21,19 @@ cluster have similar vectors: they may share a sense, a part of speech or a capi
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from bilm import analysis
-from bilm.analysis.contexts import in_context, terminal_width
-from bilm.cli import flags, word_command
+from bilm.analysis.contexts import Context, in_context, terminal_width
+from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.writing import text_file
 from bilm.terminal import count, note, show
 
 if TYPE_CHECKING:
+    from bilm.analysis.clusters import ScoredWords
     from bilm.use.predictor import Predictor
 
 
@@ -49,23 +49,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument_group("output"),
         {
             "--lines N>=0": "typical lines of each cluster (default: 5)",
-            **word_command.FORMAT,
             "--out FILE": "write all occurrences: name of the cluster, tab, sentence with the "
             "[word]",
             **flags.FORCE,
         },
     )
-    parser.set_defaults(lines=5, format="text")
+    parser.set_defaults(lines=5)
 
 
 def run(args: argparse.Namespace) -> int:
     outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
     import_extra("sklearn.cluster", "bilm senses")
-    targets = word_command.distinct(args, args.word)
+    targets = args.word = word_command.distinct(args, args.word)
     uses = word_command.read_uses(args, targets)
-    needs_vectors = not isinstance(uses, analysis.Occurrences)
-    model, predictor = word_command.load_models(args, True, needs_vectors)
-    words = _cluster_words(args, word_command.with_vectors(args, uses, model), targets, predictor)
+    model = predictor = None
+    if args.model is not None or not isinstance(uses, analysis.Occurrences):
+        model = text_command.load_model(args, softmax=None)
+        predictor = word_command.predictor_of(model)
+    occurrences = word_command.with_vectors(args, uses, model)
+    words = [_cluster(args, occurrences, word, predictor) for word in targets]
     # Files first: a reader of standard output, such as `head`, may end the command.
     for path in outputs.paths:
         with outputs.temporaries() as (temporary,):
@@ -75,79 +77,58 @@ def run(args: argparse.Namespace) -> int:
             note(f"{path}: {skipped} skipped, because other tokens are in [brackets].")
     if args.occurrences is not None:
         _save_clusters(args.occurrences, words, args.layer)
+    kind = "nearby" if predictor is None else "substitutes"
     for number, word in enumerate(words):
-        if args.format == "json":
-            print(json.dumps(word.summary, ensure_ascii=False, default=asdict))
-        else:
-            show([""] * (number > 0) + _lines(word.summary, terminal_width() - 2))
+        show([""] * (number > 0) + _lines(args, word, kind))
     return 0
 
 
 class _WordClusters(NamedTuple):
     """The clusters of a word's occurrences."""
 
+    word: str
     occurrences: analysis.Occurrences
     clusters: analysis.Clusters
+    typical: list[ScoredWords]  # words of each cluster
     names: list[str]  # the cluster of each occurrence
-    summary: dict[str, Any]  # for printing; JSON except for `Context` objects
 
 
-def _cluster_words(
+def _cluster(
     args: argparse.Namespace,
     occurrences: analysis.Occurrences,
-    words: list[str],
+    word: str,
     predictor: Predictor | None,
-) -> list[_WordClusters]:
-    """The clusters of each word."""
+) -> _WordClusters:
     from bilm.analysis.clusters import typical_words
 
-    result = []
-    for word in words:
-        subset = occurrences.select(occurrences.names == word)
-        clusters = analysis.cluster_occurrences(subset, layer=args.layer, n_clusters=args.clusters)
-        typical = typical_words(subset, clusters, predictor)
-        names = analysis.cluster_names(clusters, typical, word if len(words) > 1 else "")
-        summary = {
-            "word": word,
-            "occurrences": len(subset),
-            "layer": args.layer,
-            "reason": clusters.reason,
-            "silhouettes": {str(k): round(x, 4) for k, x in clusters.silhouettes.items()},
-            "typical_words": "nearby" if predictor is None else "substitutes",
-            "clusters": [],
-        }
-        for number, (size, scores) in enumerate(zip(clusters.sizes, typical, strict=True)):
-            indices = analysis.typical_occurrences(subset, clusters, number, args.lines)
-            cluster = {
-                "size": size,
-                "proportion": round(size / len(subset), 4),
-                "words": [{"score": round(score, 4), "word": other} for score, other in scores],
-                "lines": [
-                    analysis.Context.of(subset, k, float(clusters.closeness[k])) for k in indices
-                ],
-            }
-            summary["clusters"].append(cluster)
-        result.append(_WordClusters(subset, clusters, names, summary))
-    return result
+    uses = occurrences.select(occurrences.names == word)
+    clusters = analysis.cluster_occurrences(uses, layer=args.layer, n_clusters=args.clusters)
+    typical = typical_words(uses, clusters, predictor)
+    names = analysis.cluster_names(clusters, typical, word if len(args.word) > 1 else "")
+    return _WordClusters(word, uses, clusters, typical, names)
 
 
-def _lines(summary: dict[str, Any], width: int) -> list[str]:
-    """The clusters of a word for a terminal."""
-    layer, clusters = summary["layer"], summary["clusters"]
-    layer = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
+def _lines(args: argparse.Namespace, word: _WordClusters, kind: str) -> list[str]:
+    """The clusters of a word for a terminal; `kind` is the kind of its typical words."""
+    uses, clusters = word.occurrences, word.clusters
+    layer = f"layer {args.layer}" if isinstance(args.layer, int) else f"{args.layer} layer"
+    reason = f" ({clusters.reason})" if clusters.reason else ""
     lines = [
-        f"{summary['word']}: {count(summary['occurrences'], 'occurrence')}, {layer}, "
-        f"{count(len(clusters), 'cluster')}" + f" ({summary['reason']})" * bool(summary["reason"])
+        f"{word.word}: {count(len(uses), 'occurrence')}, {layer}, "
+        f"{count(len(clusters), 'cluster')}{reason}"
     ]
-    if summary["silhouettes"]:
-        values = "  ".join(f"{k}: {value:.2f}" for k, value in summary["silhouettes"].items())
+    if clusters.silhouettes:
+        values = "  ".join(f"{k}: {value:.2f}" for k, value in clusters.silhouettes.items())
         lines.append(f"silhouette by number of clusters  {values}")
-    for number, cluster in enumerate(clusters, start=1):
-        size, words = cluster["size"], [item["word"] for item in cluster["words"]]
-        share = size / summary["occurrences"]
-        lines += ["", f"cluster {number}: {count(size, 'occurrence')}, {share:.0%}"]
-        lines += [f"  {summary['typical_words']}: {' '.join(words)}"] * bool(words)
-        lines += [f"  {line}" for line in in_context(cluster["lines"], width, cosines=False)]
+    for number, (size, scores) in enumerate(zip(clusters.sizes, word.typical, strict=True)):
+        share = size / len(uses)
+        lines += ["", f"cluster {number + 1}: {count(size, 'occurrence')}, {share:.0%}"]
+        if scores:
+            lines.append(f"  {kind}: {' '.join(other for _, other in scores)}")
+        typical = analysis.typical_occurrences(uses, clusters, number, args.lines)
+        contexts = [Context.of(uses, k) for k in typical]
+        width = terminal_width() - 2
+        lines += [f"  {line}" for line in in_context(contexts, width, cosines=False)]
     return lines
 
 
@@ -169,21 +150,13 @@ def _write(path: str, words: list[_WordClusters]) -> int:
 
 def _save_clusters(path: str, words: list[_WordClusters], layer: int | str) -> None:
     occurrences = analysis.Occurrences.load(path)
-    targets = set(occurrences.names)
+    targets, positions = set(occurrences.names), [*map(tuple, occurrences.positions.tolist())]
+    clusters = list(occurrences.clusters or [""] * len(occurrences))
     # A position may belong to several targets, such as bank and bank+banks. If a target is not in
-    # the file, its occurrences are there under other targets: None stands for any target.
-    clusters: dict[tuple[str | None, int, int], str] = {}
-    for word in words:
-        uses = word.occurrences
-        for name, place, cluster in zip(
-            uses.names, uses.positions.tolist(), word.names, strict=True
-        ):
-            clusters[(name if name in targets else None, *place)] = cluster
-    before = occurrences.clusters or [""] * len(occurrences)
-    new = [
-        clusters.get((name, *place), clusters.get((None, *place), earlier))
-        for name, place, earlier in zip(
-            occurrences.names, occurrences.positions.tolist(), before, strict=True
-        )
-    ]
-    replace(occurrences, clusters=new, clusters_layer=layer).save(path)
+    # the file, its occurrences are there under other targets, whose own clusters come last.
+    for word in sorted(words, key=lambda word: word.word in targets):
+        found = dict(zip(map(tuple, word.occurrences.positions.tolist()), word.names, strict=True))
+        for k, name in enumerate(occurrences.names):
+            if name == word.word or word.word not in targets:
+                clusters[k] = found.get(positions[k], clusters[k])
+    replace(occurrences, clusters=clusters, clusters_layer=layer).save(path)

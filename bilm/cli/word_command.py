@@ -23,7 +23,6 @@ TEXT = (
     "files or globs (UTF-8, plain or compressed), one sentence per line, tokenised like the text "
     "of the model or, with --tokenizer, raw"
 )
-FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
 
 SAMPLE = {
     "--max_occurrences N": "occurrences of each word in a text, sampled uniformly; each takes up "
@@ -76,22 +75,12 @@ def check_files(args: argparse.Namespace) -> None:
         text_command.check_layer(args)
 
 
-def load_models(
-    args: argparse.Namespace, with_substitutes: bool, needs_vectors: bool
-) -> tuple[Model | None, Predictor | None]:
-    """The model of the flags, opened once, and its predictor for typical words.
-
-    The model is None if vectors are not needed and no model is named; without a softmax, a note
-    explains the typical words.
-    """
-    if not needs_vectors and not (with_substitutes and args.model is not None):
-        return None, None
-    model = text_command.load_model(args, softmax=None if with_substitutes else False)
-    if not (with_substitutes and model.has_softmax):
-        if with_substitutes:
-            note("Typical words are nearby words, because the model has no softmax.")
-        return model, None
-    return model, model.predictor
+def predictor_of(model: Model) -> Predictor | None:
+    """The predictor of a model for typical words; a note explains them if it has no softmax."""
+    if model.has_softmax:
+        return model.predictor
+    note("Typical words are nearby words, because the model has no softmax.")
+    return None
 
 
 def read_tokens(
