@@ -15,7 +15,7 @@ from bilm.cli import main
 from bilm.data.sentences import Sentence
 from bilm.files.writing import locked
 from bilm.vectors.store import VectorStore
-from bilm.vectors.vector_files import as_dtype, write_hdf5, write_jsonl, write_npz, write_parquet
+from bilm.vectors.vector_files import FORMATS, as_dtype
 from tests.command_line import input_error
 from tests.compare import close
 from tests.embedded_text import LINES, embed, read, write_lines
@@ -262,7 +262,7 @@ def test_resume_after_kill_9(tmp_path):
 
 @pytest.mark.parametrize("layers", [pytest.param("all", marks=pytest.mark.slow), "average"])
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
-def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
+def test_a_long_sentence_stays_on_the_disk(published, tmp_path, monkeypatch, layers, dtype):
     model = ELMo.from_pretrained(published.folder)
     texts = ["bird", "", " ".join(f"w{n % 7}" for n in range(50)), "a dog"]
     expected = model.encode(texts, layers)
@@ -278,14 +278,12 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
             if not kept[-1]:
                 vectors = as_dtype(vectors, dtype, "")
             store.add(Sentence(number, texts[number]), vectors)
-        write_hdf5(tmp_path / "o.hdf5", store)
-        assert kept == [False, False, True, False]
-        with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
-            write_npz(npz, store, with_index=False)
-            write_jsonl(lines, store)
+        settings = {"keys": "numbers", "with_text": True, "shape": shape, "dtype": dtype}
         parquet = pytest.importorskip("pyarrow.parquet")
-        with open(tmp_path / "o.parquet", "wb") as file:
-            write_parquet(file, store, shape, dtype, "{}", group_bytes=700)
+        monkeypatch.setattr(FORMATS["parquet"], "group_bytes", 700)
+        for kind, form in FORMATS.items():
+            form.write(tmp_path / f"o.{kind}", store, settings, "{}")
+        assert kept == [False, False, True, False]
     arrays, lines = read(tmp_path / "o.hdf5")[0], (tmp_path / "o.jsonl").read_text("utf-8")
     npz = np.load(tmp_path / "o.npz")
     for k, vectors in enumerate(expected):

@@ -11,7 +11,7 @@ import pytest
 
 from bilm import InputError, TableEmbedder
 from bilm.cli import main
-from bilm.vectors.arrow import require_row
+from bilm.vectors.vector_files import require_row
 from tests.command_line import input_error
 from tests.embedded_text import LINES, embed, write_lines
 

@@ -1,1 +1,1 @@
-"""Vectors of large texts: resumable jobs, output formats, tables, Ray."""
+"""Vectors of large texts: resumable jobs, output formats, tables."""

@@ -32,14 +32,16 @@ from bilm.files.reading import (
 )
 from bilm.files.writing import Outputs
 from bilm.progress import ShowStage, Stage, quiet
-from bilm.vectors.arrow import require_row, settings_facts
 from bilm.vectors.store import VectorStore, check_output, remove_job
 from bilm.vectors.vector_files import (
     FORMATS,
     EmbeddedSentence,
     VectorSpec,
     as_dtype,
+    import_pyarrow,
     read_facts,
+    require_row,
+    settings_facts,
 )
 
 if TYPE_CHECKING:
@@ -174,7 +176,8 @@ class EmbeddingJob:
         if not self.is_stream:
             Outputs([], updated=[self.out], inputs=inputs)
             check_output(self.out, resume=self.resume, force=self.force)
-        self._format.require_packages()
+        if self._format.is_table:
+            import_pyarrow()
         self._digest, self._skipped = new_digest(), Counter[str]()
         self._has_ids = self.ids is not None
 
@@ -204,9 +207,8 @@ class EmbeddingJob:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
         by_sentence, stream = self.sentence_keys, self.is_stream
         streams = [name for name, form in FORMATS.items() if form.can_stream]
-        has_no_keys = not self._format.has_sentence_keys
         for is_broken, rule in (
-            (by_sentence and has_no_keys, f"{kind} cannot hold {_NAME}sentence_keys"),
+            (by_sentence and self._format.is_table, f"{kind} cannot hold {_NAME}sentence_keys"),
             (by_sentence and self.ids is not None, f"{_NAME}sentence_keys excludes {_NAME}ids"),
             (
                 self.resume and self.force,
@@ -265,7 +267,7 @@ class EmbeddingJob:
             elif is_ours:
                 tokens = sentence.text.split()
                 model.refuse_unknown(tokens, where)
-                if self._format.has_rows:
+                if self._format.is_table:
                     require_row(len(tokens), shape, self.dtype, where)
                 yield sentence
 

@@ -26,11 +26,12 @@ from bilm.core.errors import InputError, differences
 from bilm.data.sentences import Sentence
 from bilm.files.reading import PathLike
 from bilm.files.writing import locked, overwritten, partial_name, write_json
-from bilm.vectors.vector_files import SLAB_BYTES, EmbeddedSentence, as_dtype
+from bilm.vectors.vector_files import EmbeddedSentence, as_dtype
 
 _OURS: dict[str, Any] = {"program": "bilm embed", "version": 5}
 _RECORD, _VECTORS, _SENTENCES, _LOCK = "job.json", "vectors", "sentences", "lock"
 _SAVE_SECONDS, _SAVE_BYTES = 10.0, 32 * 2**20
+_MAPPED_BYTES = 16 * 2**20  # larger vectors are not read into memory
 _MOST_DIFFERENCES = 6  # in a message
 
 
@@ -148,7 +149,7 @@ class VectorStore:
         start = 0
         for sentence, shape in self._index():
             n_bytes = math.prod(shape) * self._dtype.itemsize
-            if n_bytes <= SLAB_BYTES:
+            if n_bytes <= _MAPPED_BYTES:
                 data = os.pread(self._vectors, n_bytes, start)
                 vectors = np.frombuffer(data, self._dtype).reshape(shape)
             else:

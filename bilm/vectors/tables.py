@@ -28,13 +28,14 @@ from bilm.data.sentences import as_tokens
 from bilm.files.identity import FACTS
 from bilm.files.model_files import ModelSource, open_model
 from bilm.use.pretrained import Pretrained
-from bilm.vectors.arrow import (
+from bilm.vectors.vector_files import (
+    VectorSpec,
+    as_dtype,
     import_pyarrow,
     settings_facts,
     vector_arrays,
     vector_fields,
 )
-from bilm.vectors.vector_files import VectorSpec, as_dtype
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +67,7 @@ class TableEmbedder:
             set before TensorFlow is used there.
         fixed_size: False makes a vector a list of any size, as Spark requires.
 
-    The columns are `vectors`, or `layer_0`, `layer_1`, ...; see `bilm.vectors.arrow`.
+    The columns are `vectors`, or `layer_0`, `layer_1`, ...; docs/files.md describes them.
 
     Raises:
         InputError: an argument has a wrong value, or pyarrow is not installed.

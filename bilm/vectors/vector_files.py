@@ -1,4 +1,5 @@
-"""Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, JSON lines, and Parquet.
+"""Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, JSON lines, and Parquet; columns of
+Arrow tables.
 
 Each stores the facts of its job as JSON, from which --resume recognises a complete file: in the
 attribute `bilm` of an HDF5 file, the comment of .npz, the field `bilm` of the first JSON line, or
@@ -15,28 +16,35 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h5py
 import numpy as np
 
+import bilm
 from bilm.core.errors import InputError, one_of, require, shown
 from bilm.core.options import Options
 from bilm.data.prefetch import windows
 from bilm.data.sentences import Sentence
+from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, writing_hdf5
 from bilm.files.identity import FACTS
 from bilm.files.reading import PathLike, compressed_damage_named, decompressed
 from bilm.files.writing import compressed
 from bilm.inference.layers import LayerChoice, plain_layers
-from bilm.vectors.arrow import Shape, import_pyarrow, vector_arrays, vector_fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Shape = Sequence[int | None]
+"""The shape of a sentence's vectors, (tokens, dim) or (layers, tokens, dim), where the number of
+tokens is None; pooled vectors lack the axis of tokens."""
 
 SENTENCE_INDEX = "sentence_to_index"
-SLAB_BYTES = 16 * 2**20
-# While pyarrow writes a column, it buffers two Parquet levels per number, so writing takes three
-# times the memory of the numbers, or six times with a single sentence.
-_GROUP_BYTES = 32 * 2**20
+# The settings that determine vectors; "model" is its fingerprint.
+_SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
+_ROW_BYTES = 256 * 2**20
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
 
 
@@ -65,19 +73,15 @@ class VectorSpec(NamedTuple):
 
 class EmbeddedSentence(NamedTuple):
     """A sentence and its vectors: (tokens, dim) or (n_layers, tokens, dim), pooled without the axis
-    of tokens; perhaps a file mapped into memory, which `slabs` reads in bounded memory."""
+    of tokens; perhaps a file mapped into memory."""
 
     sentence: Sentence
-    vectors: Any
+    vectors: np.ndarray
 
 
-def slabs(vectors: Any, layer: Any = ...) -> Iterator[np.ndarray]:
-    """vectors[layer, start:stop, :] in order, some megabytes each, for an array (tokens, dim) or
-    (n_layers, tokens, dim)."""
-    n_tokens = vectors.shape[-2]
-    step = max(1, SLAB_BYTES * n_tokens // max(vectors.nbytes, 1))
-    for start in range(0, n_tokens, step):
-        yield vectors[layer, start : start + step, :]
+def settings_facts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that determine vectors, and the version, as JSON."""
+    return {name: settings[name] for name in _SETTINGS} | {"version": bilm.__version__}
 
 
 def as_dtype(vectors: np.ndarray, dtype: str | np.dtype, where: str) -> np.ndarray:
@@ -96,155 +100,6 @@ def as_dtype(vectors: np.ndarray, dtype: str | np.dtype, where: str) -> np.ndarr
             "training diverged."
         )
     return converted
-
-
-def write_hdf5(
-    file: PathLike,
-    embedded: Iterable[EmbeddedSentence],
-    *,
-    with_index: bool = True,
-    with_ids: bool = False,
-    facts: str = "",
-) -> None:
-    """Write one dataset per sentence, as AllenNLP does, with `sentence_to_index` as JSON; or with
-    the key as the attribute `original_id`, as bio_embeddings does."""
-    index: dict[str, str] = {}
-    with writing_hdf5(file) as hdf5:
-        for sentence, vectors in embedded:
-            index[sentence.text] = sentence.name
-            dataset = hdf5.create_dataset(sentence.name, data=vectors)
-            if with_ids:
-                dataset.attrs["original_id"] = sentence.name
-        if with_index:
-            text = h5py.string_dtype()
-            hdf5.create_dataset(SENTENCE_INDEX, (1,), text)[0] = json.dumps(index)
-        hdf5.attrs[FACTS] = facts
-
-
-def write_npz(
-    file: PathLike | IO[bytes],
-    embedded: Iterable[EmbeddedSentence],
-    *,
-    with_index: bool = True,
-    facts: str = "",
-) -> None:
-    """Write one array per sentence, for `numpy.load`; `sentence_to_index` is text of shape (1,)."""
-    index: dict[str, str] = {}
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.comment = facts.encode()
-        for sentence, vectors in embedded:
-            if with_index:
-                index[sentence.text] = sentence.name
-            parts = _in_c_order(vectors)
-            _write_member(archive, sentence.name, vectors.shape, vectors.dtype, parts)
-        if with_index:
-            listed = np.array([json.dumps(index)])
-            _write_member(archive, SENTENCE_INDEX, listed.shape, listed.dtype, [listed])
-
-
-def _in_c_order(vectors: Any) -> Iterator[np.ndarray]:
-    """The vectors of a sentence in C order, some megabytes at a time."""
-    if vectors.nbytes <= SLAB_BYTES:
-        yield vectors[()]
-        return
-    for layer in range(len(vectors)) if vectors.ndim == 3 else [...]:
-        yield from slabs(vectors, layer)
-
-
-def _write_member(
-    archive: zipfile.ZipFile,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    content: Iterable[np.ndarray],
-) -> None:
-    """Write an array as `numpy.savez` does; `content` yields its parts in C order."""
-    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-        np.lib.format.write_array_header_1_0(member, header)
-        for part in content:
-            member.write(part.tobytes())
-
-
-def write_parquet(
-    file: str | IO[bytes],
-    embedded: Iterable[EmbeddedSentence],
-    shape: Shape,
-    dtype: str,
-    facts: str,
-    with_text: bool = True,
-    with_keys: bool = False,
-    *,
-    group_bytes: int = _GROUP_BYTES,
-) -> None:
-    """Write a Parquet file with one row per sentence, and the JSON `facts` as metadata. `shape` is
-    the shape of a sentence's vectors; a row group has at most `group_bytes` of vectors and text, or
-    one sentence."""
-    arrow = import_pyarrow()
-    columns = [arrow.field("id", arrow.int64())]
-    columns += [arrow.field("key", arrow.string())] if with_keys else []
-    columns += [arrow.field("text", arrow.string())] if with_text else []
-    fields = vector_fields(shape, dtype)
-    schema = arrow.schema([*columns, *fields], metadata={FACTS: facts})
-    in_memory = (each._replace(vectors=each.vectors[()]) for each in embedded)
-    # Components rarely repeat, and queries do not need their range.
-    settings = {"compression": "zstd", "use_dictionary": False, "write_statistics": ["id"]}
-    with import_pyarrow("pyarrow.parquet").ParquetWriter(file, schema, **settings) as writer:
-        for group, _ in windows(in_memory, _n_bytes, group_bytes):
-            sentences, vectors = zip(*group, strict=True)
-            numbers, texts, keys = zip(*sentences, strict=True)
-            contents = {"id": numbers, "key": keys, "text": texts}
-            arrays = [arrow.array(contents[c.name], c.type) for c in columns]
-            arrays += vector_arrays(vectors, fields)
-            table = arrow.Table.from_arrays(arrays, schema=schema)
-            writer.write_table(table, row_group_size=len(group))
-
-
-def _n_bytes(embedded: EmbeddedSentence) -> int:
-    return int(embedded.vectors.nbytes) + len(embedded.sentence.text)
-
-
-def write_jsonl(file: IO[bytes], embedded: Iterable[EmbeddedSentence], *, facts: str = "") -> None:
-    """Write one JSON object per sentence: {"line": 0-based number, "tokens": [...], "vectors":
-    [...]}, with "key" after "line" if it has one; the first line has the facts last.
-
-    Numbers have nine digits, from which float32 is restored exactly.
-    """
-    for sentence, vectors in embedded:
-        key = {} if sentence.key is None else {"key": sentence.key}
-        fields = {"line": sentence.number, **key, "tokens": sentence.text.split()}
-        file.write(f'{json.dumps(fields, ensure_ascii=False)[:-1]}, "vectors": '.encode())
-        for part in _json_parts(vectors):
-            file.write(part.encode())
-        file.write(f', "{FACTS}": {facts}}}\n'.encode() if facts else b"}\n")
-        facts = ""
-
-
-def _json_parts(vectors: Any, layer: Any = ...) -> Iterator[str]:
-    """JSON of vectors, or of one layer, token by token; long sentences are read in slabs."""
-    if vectors.ndim == 1:
-        yield f"[{', '.join(map('%.9g'.__mod__, vectors[()].tolist()))}]"
-        return
-    parts: Iterator[Iterable[str]]
-    if vectors.ndim == 3 and layer is ...:
-        parts = (_json_parts(vectors, k) for k in range(len(vectors)))
-    else:
-        parts = (_json_parts(token) for block in slabs(vectors, layer) for token in block)
-    separator = "["
-    for part in parts:
-        yield separator
-        yield from part
-        separator = ", "
-    yield "[]" if separator == "[" else "]"
-
-
-def parquet_facts(file: PathLike | IO[bytes]) -> dict[str, Any]:
-    """The facts about the vectors of a Parquet file, from its metadata."""
-    try:
-        schema = import_pyarrow("pyarrow.parquet").read_schema(file)
-        return dict(json.loads(schema.metadata[FACTS.encode()]))
-    except (LookupError, TypeError, ValueError, RecursionError) as error:
-        raise InputError("a Parquet file must have bilm's facts about its vectors.") from error
 
 
 class Keys:
@@ -319,12 +174,8 @@ class Format:
 
     endings: tuple[str, ...]  # lower-case endings of OUT that choose it
     can_stream = False  # it can be written to a stream
-    has_sentence_keys = True  # a sentence can be its own key
-    has_rows = False  # a sentence is a row, which must fit into memory
+    is_table = False  # a sentence is a row, which must fit into memory, and cannot be its own key
     keys: type[Keys] = Keys
-
-    def require_packages(self) -> None:
-        """Raise an InputError if an optional package is missing."""
 
     def write(
         self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
@@ -338,14 +189,26 @@ class Format:
 
 
 class _HDF5(Format):
+    """One dataset per sentence, as AllenNLP has, with `sentence_to_index` as JSON; or with the key
+    as the attribute `original_id`, as bio_embeddings has."""
+
     endings = (".hdf5", ".h5", "")
     keys = _HDF5Keys
 
     def write(
         self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
     ) -> None:
-        with_ids = settings["keys"] == "ids"
-        write_hdf5(out, embedded, with_index=has_index(settings), with_ids=with_ids, facts=facts)
+        index: dict[str, str] = {}
+        with writing_hdf5(out) as file:
+            for sentence, vectors in embedded:
+                index[sentence.text] = sentence.name
+                dataset = file.create_dataset(sentence.name, data=vectors)
+                if settings["keys"] == "ids":
+                    dataset.attrs["original_id"] = sentence.name
+            if _has_index(settings):
+                text = h5py.string_dtype()
+                file.create_dataset(SENTENCE_INDEX, (1,), text)[0] = json.dumps(index)
+            file.attrs[FACTS] = facts
 
     def facts(self, path: PathLike) -> Any:
         with open_hdf5(path) as file:
@@ -353,6 +216,8 @@ class _HDF5(Format):
 
 
 class _Npz(Format):
+    """One array per sentence, for `numpy.load`; `sentence_to_index` is text of shape (1,)."""
+
     endings = (".npz",)
     can_stream = True
     keys = _NpzKeys
@@ -360,7 +225,20 @@ class _Npz(Format):
     def write(
         self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
     ) -> None:
-        write_npz(out, embedded, with_index=has_index(settings), facts=facts)
+        index: dict[str, str] = {}
+        with zipfile.ZipFile(out, "w") as archive:
+
+            def write_array(name: str, array: np.ndarray) -> None:
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+            archive.comment = facts.encode()
+            for sentence, vectors in embedded:
+                if _has_index(settings):
+                    index[sentence.text] = sentence.name
+                write_array(sentence.name, vectors)
+            if _has_index(settings):
+                write_array(SENTENCE_INDEX, np.array([json.dumps(index)]))
 
     def facts(self, path: PathLike) -> Any:
         with zipfile.ZipFile(path) as archive:
@@ -368,6 +246,9 @@ class _Npz(Format):
 
 
 class _JSONLines(Format):
+    """One JSON object per sentence: {"line": 0-based number, "tokens": [...], "vectors": [...]},
+    with "key" after "line" if it has one; the first line has the facts last."""
+
     endings = (".jsonl", ".jsonl.gz")
     can_stream = True
 
@@ -376,7 +257,14 @@ class _JSONLines(Format):
     ) -> None:
         is_path = isinstance(out, str | os.PathLike)
         with compressed(out) if is_path else contextlib.nullcontext(out) as file:
-            write_jsonl(file, embedded, facts=facts)
+            for sentence, vectors in embedded:
+                key = {} if sentence.key is None else {"key": sentence.key}
+                fields = {"line": sentence.number, **key, "tokens": sentence.text.split()}
+                file.write(f'{json.dumps(fields, ensure_ascii=False)[:-1]}, "vectors": '.encode())
+                for part in _json_parts(vectors):
+                    file.write(part.encode())
+                file.write(f', "{FACTS}": {facts}}}\n'.encode() if facts else b"}\n")
+                facts = ""
 
     def facts(self, path: PathLike) -> Any:
         with open(path, "rb") as file, compressed_damage_named(path):
@@ -390,29 +278,68 @@ class _JSONLines(Format):
         return facts
 
 
-class _Parquet(Format):
-    endings = (".parquet",)
-    has_sentence_keys = False
-    has_rows = True
+def _json_parts(vectors: np.ndarray) -> Iterator[str]:
+    """JSON of vectors, token by token. Numbers have nine digits, from which float32 is restored
+    exactly."""
+    if vectors.ndim == 1:
+        yield f"[{', '.join(map('%.9g'.__mod__, vectors.tolist()))}]"
+        return
+    separator = "["
+    for part in vectors:
+        yield separator
+        yield from _json_parts(part)
+        separator = ", "
+    yield "[]" if separator == "[" else "]"
 
-    def require_packages(self) -> None:
-        import_pyarrow()
+
+class _Parquet(Format):
+    """One row per sentence, and the facts as metadata.
+
+    Attributes:
+        group_bytes: maximum size of the vectors and text of a row group of several sentences.
+    """
+
+    endings = (".parquet",)
+    is_table = True
+    # While pyarrow writes a column, it buffers two Parquet levels per number, so writing takes
+    # three times the memory of the numbers, or six times with a single sentence.
+    group_bytes = 32 * 2**20
 
     def write(
         self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
     ) -> None:
-        columns = {"with_text": settings["with_text"], "with_keys": settings["keys"] == "ids"}
-        write_parquet(out, embedded, settings["shape"], settings["dtype"], facts, **columns)
+        arrow = import_pyarrow()
+        columns = [arrow.field("id", arrow.int64())]
+        columns += [arrow.field("key", arrow.string())] if settings["keys"] == "ids" else []
+        columns += [arrow.field("text", arrow.string())] if settings["with_text"] else []
+        fields = vector_fields(settings["shape"], settings["dtype"])
+        schema = arrow.schema([*columns, *fields], metadata={FACTS: facts})
+        # Components rarely repeat, and queries do not need their range.
+        options = {"compression": "zstd", "use_dictionary": False, "write_statistics": ["id"]}
+        with import_pyarrow("pyarrow.parquet").ParquetWriter(out, schema, **options) as writer:
+            for group, _ in windows(embedded, _n_bytes, self.group_bytes):
+                sentences, vectors = zip(*group, strict=True)
+                numbers, texts, keys = zip(*sentences, strict=True)
+                contents = {"id": numbers, "key": keys, "text": texts}
+                arrays = [arrow.array(contents[c.name], c.type) for c in columns]
+                arrays += vector_arrays(vectors, fields)
+                table = arrow.Table.from_arrays(arrays, schema=schema)
+                writer.write_table(table, row_group_size=len(group))
 
     def facts(self, path: PathLike) -> Any:
-        return parquet_facts(path)
+        schema = import_pyarrow("pyarrow.parquet").read_schema(path)
+        return json.loads(schema.metadata[FACTS.encode()])
+
+
+def _n_bytes(embedded: EmbeddedSentence) -> int:
+    return int(embedded.vectors.nbytes) + len(embedded.sentence.text)
 
 
 FORMATS = {"hdf5": _HDF5(), "npz": _Npz(), "jsonl": _JSONLines(), "parquet": _Parquet()}
 """The formats of files of vectors, by name."""
 
 
-def has_index(settings: Mapping[str, Any]) -> bool:
+def _has_index(settings: Mapping[str, Any]) -> bool:
     """Whether a file has `sentence_to_index`."""
     return bool(settings["with_text"]) and settings["keys"] == "numbers"
 
@@ -441,3 +368,74 @@ def read_facts(path: PathLike, kind: str, is_empty: bool = False) -> dict[str, A
             f"{path} exists, and is not a complete file of vectors of `bilm embed`: move it away, "
             "or replace it with force."
         ) from error
+
+
+# Arrow
+
+
+def import_pyarrow(module: str = "pyarrow") -> Any:
+    """Import pyarrow or one of its modules."""
+    return import_extra(module, "a table of vectors")
+
+
+def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
+    """The columns for vectors of a shape and dtype; without `fixed_size` a vector is a list of any
+    size."""
+    arrow, (*before, dim) = import_pyarrow(), shape
+    number = arrow.float16() if dtype == "float16" else arrow.float32()
+    kind = arrow.list_(number, dim) if fixed_size else arrow.list_(number)
+    if None in before:
+        kind = arrow.list_(kind)
+    n_layers = next(filter(None, before), None)
+    if n_layers is None:
+        return [arrow.field("vectors", kind)]
+    return [arrow.field(f"layer_{k}", kind) for k in range(n_layers)]
+
+
+def vector_arrays(
+    vectors: Sequence[np.ndarray], fields: Sequence[pa.Field], missing: Sequence[bool] = ()
+) -> list[pa.Array]:
+    """The vectors of sentences, one array each, as columns for `vector_fields`; a single array is
+    not copied. `missing` sentences are null."""
+    arrow = import_pyarrow()
+    if not vectors:
+        return [arrow.array([], field.type) for field in fields]
+    mask = arrow.array(missing, arrow.bool_()) if any(missing) else None
+    layers: Sequence[Any] = range(len(fields)) if fields[0].name == "layer_0" else [()]
+    return [
+        _vector_array([array[layer] for array in vectors], field.type, mask)
+        for layer, field in zip(layers, fields, strict=True)
+    ]
+
+
+def _vector_array(vectors: list[np.ndarray], kind: pa.DataType, mask: pa.Array | None) -> pa.Array:
+    """A column of arrays (tokens, dim) or (dim,)."""
+    arrow, dim = import_pyarrow(), vectors[0].shape[-1]
+    is_pooled = vectors[0].ndim == 1
+    flat = [array.reshape(-1) for array in vectors]
+    values = arrow.array(flat[0] if len(flat) == 1 else np.concatenate(flat))
+    options = {"mask": mask} if is_pooled else {}
+    if arrow.types.is_fixed_size_list(kind if is_pooled else kind.value_type):
+        rows = arrow.FixedSizeListArray.from_arrays(values, dim, **options)
+    else:
+        starts = np.arange(0, len(values) + 1, dim, dtype=np.int32)
+        rows = arrow.ListArray.from_arrays(starts, values, **options)
+    if is_pooled:
+        return rows
+    starts = np.cumsum([0, *map(len, vectors)], dtype=np.int32)
+    return arrow.ListArray.from_arrays(starts, rows, mask=mask)
+
+
+def require_row(
+    n_tokens: int, shape: Shape, dtype: str, where: str, row_bytes: int = _ROW_BYTES
+) -> None:
+    """Require that a sentence's vectors fit into a row, which must fit into memory; `where` names
+    the sentence."""
+    *before, dim = shape
+    size = np.dtype(dtype).itemsize * (dim or 0) * (n_tokens if None in before else 1)
+    if size > row_bytes:
+        raise InputError(
+            f"{where}: a sentence's vectors are one row in Parquet and must have at most "
+            f"{row_bytes:,} bytes in a column, got {size:,} for {n_tokens:,} tokens. Cut the line, "
+            "pool the vectors, or write HDF5."
+        )
