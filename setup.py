@@ -106,6 +106,7 @@ setup(
     package_data={
         "bilm": [
             "py.typed",
+            "data/*.json",
             "models/*.json",
             "models/*/*",
             "samples/*",

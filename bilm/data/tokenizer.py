@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.core.errors import InputError, Rule, one_of, require, shown
@@ -29,24 +31,19 @@ ANY_LANGUAGE = "xx"
 # tokens are.
 _VERSIONS = dict.fromkeys(("ca", "fr", "it"), ("2", "3"))  # 3: elision
 _FIRST_VERSIONS = ("2",)  # of other languages
-_UNSPACED_LANGUAGES = frozenset("ja km lo my th zh".split())
-# ISO 639-1
-_TWO_LETTERS = frozenset(
-    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
-    "da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu "
-    "hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb "
-    "lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om "
-    "or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw "
-    "ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh xx yi yo za zh "
-    "zu".split()
-)
-# ISO 639-2 codes whose languages would otherwise be split by the wrong rules.
-_LONG_CODES = {
-    "bur": "my", "chi": "zh", "cmn": "zh", "deu": "de", "ell": "el", "eng": "en", "fra": "fr",
-    "fre": "fr", "ger": "de", "gre": "el", "hin": "hi", "ita": "it", "jpn": "ja", "khm": "km",
-    "lao": "lo", "mya": "my", "nld": "nl", "pol": "pl", "por": "pt", "rus": "ru", "spa": "es",
-    "tha": "th", "zho": "zh",
-}  # fmt: skip
+# ISO 639-1 codes; ISO 639-2 codes of languages that have a shorter one; and lists of words in lower
+# case, but for the capitalised words that start a sentence rather than continue a name (in the U.S.
+# The ...). The dot of an abbreviation does not end a sentence. Some words are abbreviations only
+# before a number; years, centuries and units may end a sentence after a number.
+_LANGUAGES = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(_LANGUAGES[name].split())
+
+
+_TWO_LETTERS, _LONG_CODES = _words("codes"), _LANGUAGES["long codes"]
+_UNSPACED_LANGUAGES = _words("unspaced")
 _LANGUAGE = Rule(
     "an ISO 639 code: two letters such as 'en' or 'zh', three letters for a language without such "
     "a code, or 'xx' for any language with spaces between words",
@@ -495,51 +492,16 @@ _INITIAL = re.compile(r"[^\W\d_]\.")
 _AFTER_APOSTROPHE = re.compile(r"^\w+['’](?=\w\w)")  # dell'art.
 _GEORGIAN = re.compile("[\u10d0-\u10ff]")
 
-# Abbreviations, whose dot does not end a sentence, in lower case.
-_ABBREVIATIONS = {
-    "ca": "sr sra dra av prof pàg pàgs núm aprox avda pl tel vol",
-    "de": "prof hr fr frl nr bzw ca vgl usw evtl ggf inkl sog str tel abs hrsg jh jhd mio mrd geb "
-    "gest österr dipl ing std min sek bd bde kap abb aufl allg bes bspw ehem einschl gem hg insb "
-    "jan febr aug sept okt nov dez lat lfd max mind ev kath röm sen zzgl",
-    "en": "hon gen col maj capt lt sgt sen rep gov pres messrs mt ft sr drs co corp inc ltd dept "
-    "univ assn cf al ed eds trans approx ca est fig figs vol pp chap sec eq eqs jan feb mar apr "
-    "aug sept oct nov dec pvt",
-    "es": "sr sra sres srta dra prof ud uds vd ing gral núm pág págs vol aprox avda ee art cap fig "
-    "ed dpto sto sta tel prov lic trad gob hnos",
-    "fr": "mm mme mlle mgr ste cf chap vol éd bd av apr env fig ex tél art boul hab janv févr juil "
-    "sept oct nov déc trad coll dir",
-    "hi": "डॉ श्री प्रो सु कु पं मो",
-    "it": "sig sigg dott ing avv ecc pag pagg vol cap art artt on mons geom rag gen col ten prov "
-    "sez op tab fig es tel trad",
-    "nl": "dhr mw mevr drs ing enz bijv ca blz nr jl mgr ds jhr ir gebr afd zgn resp incl excl jan "
-    "febr aug sept okt nov dec",
-    "pl": "mgr inż np itd itp tzw ul św im godz gen mjr płk ppłk kpt por al pl os ks bp abp ok ust "
-    "pkt poz woj pow gm tel tj red wyd str nadkom kom hab",
-    "pt": "sr sra srta dra profa eng pág págs vol aprox av sto sta tel cap gen ed cel ltda cia arq",
-    "ru": "тыс млн млрд руб коп ул проф акад им св стр рис см напр др обл гг вв пос дер просп пл "
-    "пер наб род ум ок букв англ нем фр лат греч ред изд соч доц ген полк табл гл",
-}
-_COMMON_ABBREVIATIONS = "mr mrs ms dr prof st vs etc bros jr"  # in all languages
-# Abbreviations only before a number.
-_BEFORE_NUMBER = frozenset(
-    "no nos nr nrs p pp s art arts ch chap pt pts eq eqs fig figs tab tabs sec sect vol vols ex "
-    "abb kap cap pag pág núm ст рис табл стр гл".split()
-)
-# Years, centuries and units, which may end a sentence after a number.
-_AFTER_NUMBER = frozenset("г гг в вв м к r w m h l g k".split())
+_ABBREVIATIONS = _LANGUAGES["abbreviations"]
+_BEFORE_NUMBER, _AFTER_NUMBER = _words("before numbers"), _words("after numbers")
 _VOWELS = frozenset("aeiouyаеёиоуыэюяіїєαεηιουω")  # of words with one letter
 # Languages with a dot after ordinal numbers: am 3. Oktober.
-_DOTTED_ORDINALS = frozenset(
-    "bs cs da de et eu fi hr hu is lb lv nb nn no pl sk sl sr tr xx".split()
+_DOTTED_ORDINALS = _words("dotted ordinals")
+LANGUAGES_WITH_RULES = tuple(
+    sorted({*_ABBREVIATIONS, *_DOTTED_ORDINALS, "el"} - {ANY_LANGUAGE, "all"})
 )
-LANGUAGES_WITH_RULES = tuple(sorted({*_ABBREVIATIONS, *_DOTTED_ORDINALS, "el"} - {ANY_LANGUAGE}))
 """Languages with their own rules for abbreviations, ordinal numbers or marks."""
-# Capitalised words that start a sentence rather than continue a name: in the U.S. The ...
-_STARTERS = frozenset(
-    "A After Although An And As At Before Both But By During Each For From He Her His How However "
-    "I If In It Its Many Most My No Not Now On One Our She Since So Some That The Their Then There "
-    "These They This Those To Under We What When Where While Who Why With Yes You Your".split()
-)
+_STARTERS = _words("starters")
 
 
 def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
@@ -618,4 +580,4 @@ def _is_lower(text: str) -> bool:
 
 @functools.cache
 def _abbreviations(language: str) -> frozenset[str]:
-    return frozenset(f"{_ABBREVIATIONS.get(language, '')} {_COMMON_ABBREVIATIONS}".split())
+    return frozenset(f"{_ABBREVIATIONS.get(language, '')} {_ABBREVIATIONS['all']}".split())
