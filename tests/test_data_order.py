@@ -136,19 +136,6 @@ def test_a_state_of_other_sizes_or_another_corpus_is_refused(vocab, write_shards
         next(other.iter_distinct(2, 3, state=state))
 
 
-def test_a_state_that_the_corpus_does_not_have(vocab, write_shards):
-    data = LMDataset(write_shards([["a"] * 9], [["b"]]), vocab)
-    state = next(data.iter_distinct(2, 3)).state
-    row = state.rows[0]
-    for wrong in (
-        state._replace(sentence=50),
-        state._replace(rows=(row._replace(offset=10), None)),
-        state._replace(rows=(row._replace(sentence=3), None)),
-    ):
-        with pytest.raises(InputError, match="it lacks a saved position"):
-            next(data.iter_distinct(2, 3, state=wrong))
-
-
 def test_what_is_not_a_state(vocab, write_shards):
     data = LMDataset(write_shards(["a"] * 9 for _ in range(4)), vocab)
     state = next(data.iter_distinct(2, 3)).state.to_dict()

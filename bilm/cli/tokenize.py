@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             with open_text(path, column=args.column) as text:
                 if text.kind == PLAIN:
                     _require_language(args, path)
-    from bilm.data.processes import n_processors
+    from bilm.data.prefetch import n_processors
     from bilm.data.tokenized_text import record_beside, tokenize_files
 
     flags.outputs(args, out=[args.out, record_beside(args.out)])

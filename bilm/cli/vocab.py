@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from bilm.data.counting import MAX_CHARACTERS, build_vocabulary
-    from bilm.data.processes import n_processors
+    from bilm.data.prefetch import n_processors
 
     flags.outputs(args, out=args.out, counts=args.counts)
     with ProgressDisplay() as display:

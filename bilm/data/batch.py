@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError, integer, require
+from bilm.core.errors import integer, require
 from bilm.core.options import MOST_ROWS
 from bilm.data.corpus import (
     Corpus,
@@ -121,12 +121,7 @@ class SentenceReader(Iterator[SentenceIds]):
             self._beginning = self.source.beginning(batch_size, num_steps)
             if state is not None:
                 self._digests = state.digests
-                try:
-                    self._go_to(state)
-                except IndexError:
-                    raise InputError(
-                        "The corpus has changed since the last run: it lacks a saved position."
-                    ) from None
+                self._go_to(state)
 
     def fill(self, num_steps: int) -> tuple[np.ndarray, list[Unfinished | None], int]:
         """Fill the rows of a batch, as far as the sentences in memory suffice.
@@ -194,17 +189,11 @@ class SentenceReader(Iterator[SentenceIds]):
         """Load the shards of a state: those with unfinished sentences, then the current one."""
         earlier = {row.shard for row in state.rows if row} - {state.shard}
         for shard in (*sorted(earlier), state.shard):
-            if not self._load(shard):
-                raise IndexError(shard)
+            self._load(shard)
             for number, row in enumerate(state.rows):
                 if row and row.shard == shard:
-                    current = Unfinished(len(self._origins) + row.sentence, row.offset)
-                    if current.offset >= self.text.n_inputs[current.sentence]:
-                        raise IndexError(current.offset)
-                    self.rows[number] = current
+                    self.rows[number] = Unfinished(len(self._origins) + row.sentence, row.offset)
         self.drawn = len(self._origins) + state.sentence
-        if self.drawn > len(self.text):
-            raise IndexError(state.sentence)
 
 
 def _get_batch(

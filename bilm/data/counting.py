@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.core.options import CharCNNOptions
 from bilm.data.encoding import BOS, EOS, UNK, is_cut
-from bilm.data.prefetch import windows
-from bilm.data.processes import map_in_order
+from bilm.data.prefetch import map_in_order, windows
 from bilm.data.untokenized import warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
 from bilm.files.reading import (
@@ -61,23 +60,17 @@ def count_words(
     """
     files = find_all_files(patterns)
     total = size_of(files)
-    size = max(least_block, min(total // (8 * jobs), _MOST_CHARACTERS))
+    size = max(least_block, min(total // (32 * jobs), _MOST_CHARACTERS))
     counts: Counter[str] = Counter()
     progress(Stage("counting", 0, total))
-    if total > size and jobs > 1:
-
-        def blocks(report: ShowStage) -> Iterator[str]:
-            for _, lines in read_files(files, "counting", report, _blocks):
-                for group, _ in windows(lines, len, size):
-                    yield "".join(group)
-
-        with contextlib.closing(map_in_order(jobs, _count, blocks, progress)) as results:
-            for block_counts in results:
-                counts.update(block_counts)
-    else:
-        for _, lines in read_files(files, "counting", progress, _blocks):
-            for block in lines:
-                counts.update(block.split())
+    blocks = (
+        "".join(group)
+        for _, lines in read_files(files, "counting", progress, _blocks)
+        for group, _ in windows(lines, len, size)
+    )
+    with contextlib.closing(map_in_order(jobs if total > size else 1, _count, blocks)) as results:
+        for block_counts in results:
+            counts.update(block_counts)
     if not counts:
         raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
     return counts

@@ -1,17 +1,26 @@
-"""Computing the next items in a thread while the current item is used."""
+"""Computing the next items in a thread, or in several processes, while the current item is used."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import multiprocessing
+import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from bilm.core.errors import InputError
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_AHEAD = 2  # items that wait for each process
 
 
 def windows(
@@ -87,3 +96,72 @@ def compute_ahead(
     finally:
         if pool is None:
             executor.shutdown(cancel_futures=True)
+
+
+# Processes
+
+
+def n_processors() -> int:
+    """The CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def map_in_order(
+    jobs: int, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Generator[Result, None, None]:
+    """`function` of the items, by several processes, in order and in bounded memory; some items are
+    read ahead.
+
+    The processes are spawned: a fork of a process with threads, such as TensorFlow's, may hang.
+    When the generator is closed, as at Ctrl-C, they finish the items that they have begun and exit;
+    they also exit when this process is killed. With one job, no process is started.
+
+    Raises:
+        InputError: a process was killed.
+    """
+    if jobs < 2:
+        yield from map(function, items)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = _Pool(jobs, context, initializer=_end_with_the_caller)
+    try:
+        yield from compute_ahead(function, items, _AHEAD * jobs, pool)
+    except BrokenProcessPool:
+        raise InputError(
+            "A process was killed, perhaps for lack of memory: fewer jobs need less memory."
+        ) from None
+    finally:
+        with _ctrl_c_blocked():  # Python waits forever for a pool whose shutdown was interrupted.
+            pool.shutdown(cancel_futures=True)
+
+
+class _Pool(ProcessPoolExecutor):
+    """Its processes ignore Ctrl-C, which reaches all processes of a terminal: they start with the
+    signal blocked. The caller ends them; a pool whose processes die on their own may hang."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        with _ctrl_c_blocked():
+            return super().submit(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _ctrl_c_blocked() -> Iterator[None]:
+    """In this thread, and in processes that start within the block, Ctrl-C waits."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_the_caller() -> None:
+    caller = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if caller is not None:
+            caller.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

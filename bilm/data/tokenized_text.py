@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bilm.core.errors import TEXT, InputError, integer, one_of, require
-from bilm.data.prefetch import windows
-from bilm.data.processes import map_in_order
+from bilm.data.prefetch import map_in_order, windows
 from bilm.data.sentences import is_fasta, read_sequences
 from bilm.data.tokenizer import (
     ANY_LANGUAGE,
@@ -83,8 +82,8 @@ def tokenize(
     """
     require(TEXT, text=text)
     tokenizer = Tokenizer(language, method)
-    _, sentences = split_text(text.split("\n"), tokenizer, lines)
-    return list(sentences)
+    lines, paragraphs = read_paragraphs(text.split("\n"), tokenizer, lines)
+    return list(_split(paragraphs, tokenizer, lines))
 
 
 def tokenize_files(
@@ -131,9 +130,8 @@ def tokenize_files(
     jobs = min(jobs, -(-total // _BYTES_PER_JOB))
     kinds: dict[str, str] = {}
 
-    def blocks(report: ShowStage) -> Iterator[_Paragraphs]:
-        texts = read_files(files, "tokenising", report, _sentences, column)
-        for text, sentences in texts:
+    def blocks() -> Iterator[_Paragraphs]:
+        for text, sentences in read_files(files, "tokenising", progress, _sentences, column):
             kind, paragraphs = text.kind, sentences
             if kind == PLAIN:
                 kind, paragraphs = read_paragraphs(sentences, tokenizer, lines)
@@ -141,7 +139,7 @@ def tokenize_files(
             if kind != FASTA:  # an empty sequence keeps its line
                 paragraphs = filter(None, paragraphs)
             for block, _ in windows(paragraphs, len, _BLOCK_CHARACTERS):
-                yield _Paragraphs(block, tokenizer.language, tokenizer.method, kind)
+                yield block, tokenizer.language, tokenizer.method, kind
 
     n_sentences = n_tokens = n_invisible = 0
     outputs = Outputs([out, record_beside(out)], inputs={"patterns": files}, overwrite=overwrite)
@@ -149,7 +147,7 @@ def tokenize_files(
         progress(Stage("tokenising", 0, total))
         with (
             compressed(temporary) as file,
-            contextlib.closing(map_in_order(jobs, _tokenize_block, blocks, progress)) as results,
+            contextlib.closing(map_in_order(jobs, _tokenize_block, blocks())) as results,
         ):
             for sentences, n_lines, n, n_removed in results:
                 if not file.tell():
@@ -179,27 +177,20 @@ def _sentences(text: Text) -> Iterable[str]:
 _NAMES = {CONLLU: CONLLU, COLUMNS: COLUMNS, FASTA: Tokenizer(ANY_LANGUAGE, "residues").name}
 
 
-class _Paragraphs(NamedTuple):
-    """Paragraphs, their kind (one of `LINES`, FASTA or CONLLU), and their tokenizer."""
-
-    paragraphs: list[str]
-    language: str
-    method: str
-    kind: str
-
-
+# Paragraphs, the language and method of their tokenizer, and their kind (of `LINES` or `_NAMES`).
+_Paragraphs = tuple[list[str], str, str, str]
 _tokenizer = functools.lru_cache(1)(Tokenizer)  # one per process
 
 
 def _tokenize_block(block: _Paragraphs) -> tuple[bytes, int, int, int]:
     """Lines of tokens, and the numbers of lines, tokens and removed characters."""
+    paragraphs, language, method, kind = block
     n_invisible = 0
-    if block.kind in _NAMES:
-        sentences = [sentence.split() for sentence in block.paragraphs]
+    if kind in _NAMES:
+        sentences = [sentence.split() for sentence in paragraphs]
     else:
-        tokenizer = _tokenizer(block.language, block.method)
-        n_invisible = sum(map(count_invisible, block.paragraphs))
-        sentences = list(_split(block.paragraphs, tokenizer, block.kind))
+        n_invisible = sum(map(count_invisible, paragraphs))
+        sentences = list(_split(paragraphs, _tokenizer(language, method), kind))
     text = "".join(f"{' '.join(sentence)}\n" for sentence in sentences)
     return text.encode(), sum(map(bool, sentences)), sum(map(len, sentences)), n_invisible
 
@@ -209,19 +200,11 @@ def tokens_of_text(
 ) -> Iterator[list[str]]:
     """The sentences of an open text, read as needed; arguments as for `tokenize_files`."""
     if text.kind == PLAIN:
-        _, sentences = split_text(text.sentences(), Tokenizer(language, method), lines)
-        yield from sentences
+        tokenizer = Tokenizer(language, method)
+        lines, paragraphs = read_paragraphs(text.sentences(), tokenizer, lines)
+        yield from _split(paragraphs, tokenizer, lines)
     else:
         yield from map(str.split, _sentences(text))
-
-
-def split_text(
-    text: Iterable[str], tokenizer: Tokenizer, lines: str | None = None
-) -> tuple[str, Iterator[list[str]]]:
-    """The kind of lines (see `tokenize`), and an iterator over the sentences' tokens, which reads
-    lines as needed."""
-    lines, paragraphs = read_paragraphs(text, tokenizer, lines)
-    return lines, _split(paragraphs, tokenizer, lines)
 
 
 def read_paragraphs(
