@@ -396,12 +396,6 @@ def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):
         Predictor.from_pretrained(pair, softmax_file=pair[1], vocab_file=words)
     with pytest.raises(InputError, match=r"softmax_file is for weights; .* is a checkpoint"):
         Predictor.from_pretrained(made.folder, softmax_file=softmax)
-    model = bilm.Pretrained(pair, softmax_file=softmax)
-    for load in (bilm.ELMo.from_pretrained, bilm.ELMoEmbedding.from_pretrained, bilm.TableEmbedder):
-        with pytest.raises(InputError, match=r"^softmax_file is used by Predictor only"):
-            load(model)
-    with pytest.raises(InputError, match=r"^embedding_weight_file is used by ELMo"):
-        Predictor.from_pretrained(bilm.Pretrained(pair, embedding_weight_file=softmax))
     assert not caplog.messages
     turned = tmp_path / "turned.txt"
     turned.write_text("\n".join(VOCABULARY[::-1]), encoding="utf-8")

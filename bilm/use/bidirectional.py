@@ -19,13 +19,11 @@ from bilm.core.keras_backend import (
     traced_once,
 )
 from bilm.core.lstm import States
-from bilm.core.network import BiLM, build_network
+from bilm.core.network import build_network
 from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
 from bilm.data.encoding import BOS_CHAR, network_ids
 from bilm.files.model_files import ModelSource, read_options
-from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike
-from bilm.files.weights import load_network, open_if_given, require_model_of
 from bilm.use.pretrained import CHARACTERS, Model, Pretrained, open_once
 
 _EARLY_PADDING = "ids must have padding (0) only at the end of a sentence, as Batcher pads"
@@ -54,6 +52,16 @@ class LayerOfFiles(keras.layers.Layer):
         require(OBJECT, options_file=config.get("options_file"))
         require(one_of((None,)), **{name: config.get(name) for name in _FILES})
         return cls(**config)
+
+    @staticmethod
+    def opened(options_file: Any, weight_file: PathLike | None, **settings: Any) -> Model | Options:
+        """The open model of the files, or their options if there are no weights; `settings` are
+        fields of `Pretrained`."""
+        if isinstance(options_file, Model):
+            return options_file
+        if weight_file is None:
+            return read_options(options_file)
+        return Pretrained((options_file, weight_file), **settings).load(softmax=False)
 
     _run: Any = None
 
@@ -144,14 +152,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
         require(integer(1, MOST_ROWS), max_batch_size=max_batch_size)
         self.supports_masking = True  # the lengths follow from the ids
         self.supports_jit = False  # XLA requires shapes that do not depend on the ids
-        model = None
-        if isinstance(options_file, Model):
-            model, self.options = options_file, options_file.options
-        else:
-            files: Any = (options_file, weight_file)
-            if any("//" in file for file in files if isinstance(file, str)):  # an address
-                files = local_source(files)
-            self.options, weight_file = read_options(files[0]), files[1]
+        files = {"embedding_weight_file": embedding_weight_file, "precision": precision}
+        model = self.opened(options_file, weight_file, **files)
+        self.options = model.options if isinstance(model, Model) else model
         self.use_character_inputs = use_character_inputs
         self.max_batch_size = plain(max_batch_size)
         self.stateful = stateful
@@ -164,17 +167,17 @@ class BidirectionalLanguageModel(LayerOfFiles):
             )
         if use_character_inputs and embedding_weight_file is not None:
             raise InputError("embedding_weight_file requires use_character_inputs=False.")
-        if model is None:
-            self.network = _network(
-                self.options, weight_file, embedding_weight_file, use_character_inputs, n_tokens,
-                precision,
-            )  # fmt: skip
-        else:
+        if isinstance(model, Model):
             self.network = model.layers_of_ids(use_character_inputs)
+        elif use_character_inputs or n_tokens is not None:
+            rows = None if use_character_inputs else n_tokens
+            self.network = build_network(self.options, rows, precision=precision)
+        else:
+            raise InputError("n_tokens is required without weight files.")
         self.encoder, self.stacks = self.network
         self.n_tokens = None if use_character_inputs else self.encoder.n_tokens
         self.precision = self.stacks[0].precision
-        self._is_loaded = model is not None or weight_file is not None
+        self._is_loaded = isinstance(model, Model)
         self._kept_states: Any = None
         self._input: int | None = None  # of a `stateful` model
         if stateful:
@@ -199,8 +202,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
         Other arguments as for the constructor; `use_character_inputs` None: the model's input,
         word ids with a token cache.
         """
-        settings_of_model = {"embedding_weight_file": embedding_weight_file, "precision": precision}
-        model = open_once(source, ("softmax_file",), softmax=False, **settings_of_model)
+        files = {"embedding_weight_file": embedding_weight_file, "precision": precision}
+        model = open_once(source, softmax=False, **files)
         if use_character_inputs is None:
             use_character_inputs = model.words.kind == CHARACTERS
         return cls(model, None, use_character_inputs, **settings)
@@ -364,27 +367,3 @@ class BidirectionalLanguageModel(LayerOfFiles):
             "n_tokens": self.n_tokens,
             "precision": self.precision,
         }
-
-
-def _network(
-    options: Options,
-    weight_file: PathLike | None,
-    embedding_weight_file: PathLike | None,
-    use_character_inputs: bool,
-    n_tokens: int | None,
-    precision: str,
-) -> BiLM:
-    """The network of ids, with the values of the files."""
-    with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
-        require_model_of(table, weights)
-        embedding_file = table or weights
-        if use_character_inputs:
-            n_tokens = None
-        elif n_tokens is None:
-            if embedding_file is None:
-                raise InputError("n_tokens is required without weight files.")
-            n_tokens = embedding_file.n_embedded()
-        network = build_network(options, n_tokens, precision=precision)
-        if weights is not None:
-            load_network(network, weights, table)
-    return network

@@ -54,9 +54,7 @@ class ELMo:
     """
 
     def __init__(self, *source: Any, **settings: Any) -> None:
-        model = open_once(
-            source[0] if len(source) == 1 else source, ("softmax_file",), softmax=False, **settings
-        )
+        model = open_once(*source, softmax=False, **settings)
         if model.words.kind != CHARACTERS:
             model.words.require_vocabulary()
         self.model = model

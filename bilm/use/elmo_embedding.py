@@ -12,7 +12,7 @@ from bilm.core.errors import OBJECT, WORDS, InputError, integer, one_of, optiona
 from bilm.core.keras_backend import keras, require_all
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix, sum_layers
-from bilm.files.model_files import ModelSource, read_options
+from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike
 from bilm.inference.layers import LayerChoice
 from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles
@@ -110,15 +110,11 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
     ) -> None:
         super().__init__(name=name, **({"dtype": "float32"} | kwargs))
         self.train_language_model = train_language_model
-        model: Any = options_file  # an open model, or options
-        if weight_file is not None:
-            files: Any = {"vocab_file": vocab_file, "embedding_weight_file": embedding_weight_file}
-            source = Pretrained((model, weight_file), **files, precision=precision)
-            model = source.load(softmax=False)
+        files = {"vocab_file": vocab_file, "embedding_weight_file": embedding_weight_file}
+        model: Any = self.opened(options_file, weight_file, **files, precision=precision)
+        options = model
         if isinstance(model, Model):
             options, words = model.options, model.words.config()
-        else:
-            model = options = read_options(model)
         kind, vocabulary, n_rows = _checked_words(words, train_language_model)
         self.language_model = BidirectionalLanguageModel(
             model,
@@ -169,7 +165,6 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         """
         model = open_once(
             source,
-            ("softmax_file",),
             softmax=False,
             vocab_file=vocab_file,
             embedding_weight_file=embedding_weight_file,

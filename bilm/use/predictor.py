@@ -169,12 +169,7 @@ class Predictor:
     """
 
     def __init__(self, *source: Any, **settings: Any) -> None:
-        model = open_once(
-            source[0] if len(source) == 1 else source,
-            ("embedding_weight_file",),
-            softmax=True,
-            **settings,
-        )
+        model = open_once(*source, softmax=True, **settings)
         if model.language_model is None or model.vocabulary is None:
             raise InputError("Predictor: the model was opened without a softmax.")
         self.model = model

@@ -64,13 +64,6 @@ KINDS = CHARACTERS, TABLE, CACHE, CACHE_AND_CHARACTERS = (
 )  # fmt: skip
 
 
-# Files that only some classes use.
-_USED_BY = {
-    "softmax_file": "Predictor",
-    "embedding_weight_file": "ELMo and ELMoEmbedding",
-}
-
-
 class Pretrained(NamedTuple):
     """A model and how to open it: the arguments of `ELMo.from_pretrained` and
     `Predictor.from_pretrained`, which accept a `Pretrained` instead of a source. It can be pickled.
@@ -107,19 +100,12 @@ class Pretrained(NamedTuple):
     tokenizer: str | Callable[[str], list[str]] | None = None
 
     @classmethod
-    def of(
-        cls, source: ModelSource | Pretrained, unused: Sequence[str] = (), **settings: Any
-    ) -> Pretrained:
-        """A `Pretrained` from a source and settings. Raises an InputError if settings accompany a
-        `Pretrained`, or a field that the caller does not use (`unused`) is not None."""
+    def of(cls, source: ModelSource | Pretrained, **settings: Any) -> Pretrained:
+        """A `Pretrained` from a source and settings; an InputError if both are given."""
         if isinstance(source, Pretrained):
             require_defaults(settings, "in the Pretrained")
-        else:
-            source = cls(source, **settings)
-        for name in unused:
-            if (value := getattr(source, name)) is not None:
-                raise InputError(f"{name} is used by {_USED_BY[name]} only, got {shown(value)}.")
-        return source
+            return source
+        return cls(source, **settings)
 
     def absolute(self) -> Pretrained:
         """A copy with absolute paths, for processes with other working directories."""
@@ -188,21 +174,21 @@ def require_defaults(settings: Mapping[str, Any], where: str) -> None:
             raise InputError(f"{name} must be set {where}, got {shown(value)}.")
 
 
-def open_once(
-    source: ModelSource | Pretrained | Model,
-    unused: Sequence[str] = (),
-    *,
-    softmax: bool,
-    **settings: Any,
-) -> Model:
-    """The `Model` of a view; an open model is shared. Arguments as for `Pretrained.of` and
-    `Pretrained.load`."""
+def open_once(*source: Any, softmax: bool, **settings: Any) -> Model:
+    """The `Model` of a view; an open model is shared.
+
+    Args:
+        source: one source, a `Pretrained` or a `Model`; or two files, options and weights.
+        softmax: see `Pretrained.load`.
+        settings: fields of `Pretrained`.
+    """
     others = set(settings) - set(Pretrained._fields)
     reject_arguments({name: settings[name] for name in others}, "from_pretrained")
-    if isinstance(source, Model):
+    if isinstance(source[0], Model):
         require_defaults(settings, "when the model is opened")
-        return source
-    return Pretrained.of(source, unused, **settings).load(softmax=softmax)
+        return source[0]
+    one = source[0] if len(source) == 1 else source
+    return Pretrained.of(one, **settings).load(softmax=softmax)
 
 
 def _absolute(value: Any) -> Any:

@@ -67,17 +67,13 @@ def export_saved_model(
         InputError: a file is not valid, the mix does not fit, or `folder` exists.
         OSError: the disk is full or fails.
     """
-    model = Pretrained.of(
-        source,
-        ("softmax_file",),
-        vocab_file=vocab_file,
-        embedding_weight_file=embedding_weight_file,
-        precision=precision,
-    )
+    settings = {"vocab_file": vocab_file, "embedding_weight_file": embedding_weight_file}
     outputs = Outputs([folder], folders=[folder], overwrite=overwrite, replaces=SAVED_MODEL_FILES)
     with outputs.temporaries() as (temporary,):
         with tf.variable_creator_scope(_frozen):
-            elmo = ELMoEmbedding.from_pretrained(model, layers="average")
+            elmo = ELMoEmbedding.from_pretrained(
+                source, **settings, precision=precision, layers="average"
+            )
         elmo.word_vectors.require_words()
         served = ServedELMo(elmo, mix)
         signatures = {"default": served.default, "tokens": served.tokens}

@@ -94,7 +94,7 @@ class TableEmbedder:
         self._key = uuid.uuid4().hex
         self._model: Any = model  # a Pretrained, an ELMo, or the bytes of its pickle
         if not hasattr(model, "encode_iter"):
-            self._model = Pretrained.of(model, ("softmax_file",)).absolute()
+            self._model = Pretrained.of(model).absolute()
         import_pyarrow()
 
     def __getstate__(self) -> dict[str, Any]:
