@@ -12,10 +12,19 @@ import keras
 import numpy as np
 import pytest
 from common import layers, reading, tags
-from common.experiment import Example, Result, Task, draw, predict, summary, training_batches
+from common.experiment import (
+    Example,
+    LayerwiseAdam,
+    Result,
+    Task,
+    draw,
+    predict,
+    summary,
+    training_batches,
+)
 from common.vectors import ModelInputs, SavedLayers, TokenVectors, VectorSettings
 
-from bilm import ELMo
+from bilm import BidirectionalLanguageModel, ELMo
 from bilm.core.errors import InputError
 from tests import small_tasks
 
@@ -271,6 +280,25 @@ def test_a_language_model_in_the_graph_gives_the_saved_layers(published, tmp_pat
 
 
 # Training
+
+
+@pytest.mark.slow
+def test_lower_layers_learn_at_lower_rates(published):
+    """The first step of Adam moves a variable by its learning rate, whatever the gradient."""
+    model = BidirectionalLanguageModel.from_pretrained(published.folder, trainable=True)
+    head = keras.Variable(np.zeros(3, np.float32), name="head")
+    variables = [*model.trainable_variables, head]
+    before = [variable.numpy().copy() for variable in variables]
+    optimizer = LayerwiseAdam(0.5, 0.01, epsilon=0.0)
+    optimizer.apply([keras.ops.ones_like(variable) for variable in variables], variables)
+    moved = {
+        variable.path: np.abs(variable.numpy() - old).max()
+        for variable, old in zip(variables, before, strict=True)
+    }
+    expected = {"encoder": 0.01 / 8, "layer_0": 0.01 / 4, "layer_1": 0.01 / 2, "head": 0.01}
+    for path, distance in moved.items():
+        (name,) = (name for name in expected if name in path)
+        np.testing.assert_allclose(distance, expected[name], rtol=1e-2)
 
 
 def test_batches_hold_examples_of_like_length(tmp_path: Path):

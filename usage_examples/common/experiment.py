@@ -17,6 +17,7 @@ import argparse
 import itertools
 import json
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -120,6 +121,9 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
             f"{LEARNED})",
             "--layer_norm": "normalise each layer before the mix",
             "--fine_tune": "train the language model with the task",
+            "--layer_rates X": "with --fine_tune: the learning rate of each layer of the language "
+            "model is X times that of the layer above, below 1 to change low layers less "
+            "(default: 1)",
             "--cache FOLDER": "keep ELMo's layers there for the next run",
         },
     )
@@ -144,8 +148,8 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
         },
     )
     parser.set_defaults(
-        at="input", l2_coef=0.001, dropout=0.3, seeds=[1], epochs=12, patience=3, batch_size=32,
-        size=100, learning_rate=0.001, format="text",
+        at="input", l2_coef=0.001, layer_rates=1.0, dropout=0.3, seeds=[1], epochs=12, patience=3,
+        batch_size=32, size=100, learning_rate=0.001, format="text",
     )  # fmt: skip
     return parser
 
@@ -190,7 +194,7 @@ def run_seed(task: Task, vectors: TokenVectors, args: argparse.Namespace, seed: 
     inputs = ModelInputs(vectors)
     outputs, loss = task.build(inputs)
     model = keras.Model(inputs.inputs, outputs)
-    optimizer = keras.optimizers.Adam(args.learning_rate, clipnorm=5.0)
+    optimizer = LayerwiseAdam(args.layer_rates, args.learning_rate, clipnorm=5.0)
     model.compile(optimizer, loss, jit_compile=False)
 
     def score(part: str) -> Scores:
@@ -304,6 +308,39 @@ def predict(
         outputs = model.predict_on_batch(encode(batch, vectors)[0])
         found.update(zip(numbers, task.decode(model, outputs, batch), strict=True))
     return [found[number] for number in range(len(examples))]
+
+
+class LayerwiseAdam(keras.optimizers.Adam):
+    """Adam with a learning rate for each layer of the language model (Howard and Ruder 2018,
+    section 3.2: discriminative fine-tuning).
+
+    Args:
+        factor: the rate of a layer divided by the rate of the layer above; the task's own layers
+            are above the top layer.
+        learning_rate: the rate of the task's own layers.
+        **keywords: arguments of `keras.optimizers.Adam`.
+    """
+
+    def __init__(self, factor: float, learning_rate: float, **keywords: Any) -> None:
+        super().__init__(learning_rate, **keywords)
+        self.factor = factor
+        self._rates: list[float] = []  # for each variable
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Find each variable's layer by its path; the token encoder is layer 0."""
+        super().build(variables)
+        layers: list[int | None] = []
+        for variable in variables:
+            lstm = re.search(r"(?:^|/)(?:forward|backward)/layer_(\d+)_", variable.path)
+            encoder = re.search("(?:^|/)encoder/", variable.path)
+            layers.append(int(lstm[1]) + 1 if lstm else 0 if encoder else None)
+        above = 1 + max((layer for layer in layers if layer is not None), default=0)
+        self._rates = [1.0 if k is None else self.factor ** (above - k) for k in layers]
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Update a variable at the rate of its layer."""
+        rate = self._rates[self._get_variable_index(variable)]
+        super().update_step(gradient, variable, learning_rate * rate)
 
 
 class _Watch(keras.callbacks.Callback):
