@@ -194,6 +194,7 @@ def test_killed_at_any_moment_the_same_command_goes_on(whole, text, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_interrupted_saves_its_steps(text, tmp_path, number):
+    """SECURITY.md: Ctrl-C or a kill loses at most the work since the last save."""
     save_dir = tmp_path / "run"
     endless = ("--n_epochs", "100000", "--save_minutes", "60", "--heldout_every", "100000epochs")
     process = start_bilm([*command_of(text, save_dir), *endless])
