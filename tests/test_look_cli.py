@@ -137,8 +137,8 @@ def test_other_words_and_several_queries(place, elmo, capsys):
         assert len(others) == 4 and word not in map(str.lower, others)
     alone = lines_by_heading(run(capsys, *NEIGHBOURS, "--layer", "1", "--n", "4").out)
     assert alone.items() <= lines_by_heading(out).items()
-    text = run(capsys, *arguments, "--any_word", "--layer", "average").out
-    assert "\n\na [dog]\n" in text and "average of all layers: other words" in text
+    text = run(capsys, *arguments, "--any_word", "--layer", "top").out
+    assert "\n\na [dog]\n" in text and "top layer: other words" in text
 
 
 def test_a_file_of_occurrences_replaces_the_text(place, elmo, capsys):

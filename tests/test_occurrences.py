@@ -462,7 +462,6 @@ def test_layers(plane):
     assert plane.n_layers == 2
     np.testing.assert_array_equal(plane.layer(0), -plane.layer("top"))
     np.testing.assert_array_equal(plane.layer(1), plane.layer("top"))
-    np.testing.assert_array_equal(plane.layer("average"), np.zeros((5, 2)))
     assert [plane.layer_number(x) for x in (0, np.int64(1), "top", -1)] == [0, 1, 1, 1]
 
 

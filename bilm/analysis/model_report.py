@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, is_word, unit
-from bilm.analysis.page import page
+from bilm.analysis.pictures import page
 from bilm.core.errors import InputError
 from bilm.data.sentences import read_stream
 from bilm.progress import ShowStage, counted, quiet

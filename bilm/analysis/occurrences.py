@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
 Sentence = Sequence[str]
-# The number of a layer, "top", or "average".
+# The number of a layer, or "top".
 Layer = int | str
 _Words = TypeVar("_Words", bound="WordsInSentences")
 
@@ -444,14 +444,11 @@ class Occurrences(WordsInSentences):
         positions = np.array([(0, position)], np.int64)
         return cls.encoded(elmo, Sample([tokens], positions, targets=targets))
 
-    def layer_number(self, layer: Layer, *others: str) -> int:
-        """The number of a layer given as a number or "top", the highest layer without `context`.
-
-        Errors list `others` as further values.
-        """
+    def layer_number(self, layer: Layer) -> int:
+        """The number of a layer given as a number or "top", the highest layer without `context`."""
         is_context = self.has_context and layer == self.n_layers - 1
         n_layers = self.n_layers - (self.has_context and not is_context)
-        return layer_number(layer, n_layers, *others)
+        return layer_number(layer, n_layers)
 
     @property
     def has_context(self) -> bool:
@@ -459,10 +456,8 @@ class Occurrences(WordsInSentences):
         return bool(self.about.get("context"))
 
     def layer(self, layer: Layer) -> np.ndarray:
-        """The vectors of a layer, or the mean of all layers but the context: float32 (n, dim)."""
-        if layer != "average":
-            return self.vectors[:, self.layer_number(layer, "average")]
-        return self.vectors[:, : self.n_layers - self.has_context].mean(axis=1)
+        """The vectors of a layer: float32 (n, dim)."""
+        return self.vectors[:, self.layer_number(layer)]
 
     def directions(self, layer: Layer = "top", of: Occurrences | None = None) -> np.ndarray:
         """The vectors of a layer minus their mean, scaled to length 1: float32 (n, dim).

@@ -1,4 +1,4 @@
-"""Pictures of occurrences in two dimensions, by PCA or t-SNE, and figures of matplotlib.
+"""Pictures of occurrences in two dimensions, by PCA or t-SNE; pages and figures.
 
 A picture is a PNG, an SVG, or an interactive page for a browser. The projected vectors are
 `Occurrences.directions`; the neighbours on a page are computed from them too, not from the two
@@ -8,12 +8,16 @@ dimensions.
 from __future__ import annotations
 
 import contextlib
+import html
+import json
 import math
 import os
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +31,6 @@ from bilm.analysis.clusters import (
 )
 from bilm.analysis.contexts import direction
 from bilm.analysis.occurrences import Occurrences, indices_by_name
-from bilm.analysis.page import resource, write_page
 from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
@@ -97,7 +100,9 @@ def project(
     Raises:
         InputError: there are fewer than 3 occurrences, or too few for the perplexity.
     """
-    numbers = layer_numbers(occurrences, layers)
+    if layers is None:
+        layers = range(min(1, occurrences.n_layers - 1), occurrences.n_layers)
+    numbers = [occurrences.layer_number(layer) for layer in layers]
     require(one_of(("pca", "tsne")), method=method)
     n, most, is_pca = len(occurrences), (len(occurrences) - 1) / 3, method == "pca"
     if n < 3:
@@ -131,13 +136,6 @@ def project(
     if is_pca:
         return Projection(method, numbers, points, variance, n_distinct, None)
     return Projection(method, numbers, points, None, n_distinct, perplexity)
-
-
-def layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) -> list[int]:
-    """The numbers of layers given as numbers or "top"; None for all contextual layers."""
-    if layers is None:
-        return list(range(min(1, occurrences.n_layers - 1), occurrences.n_layers))
-    return [occurrences.layer_number(layer) for layer in layers]
 
 
 # Pictures of occurrences
@@ -391,6 +389,30 @@ def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
             for cosine, k in nearest:
                 near[row] += [int(rows[k]), round(100 * cosine)]
     return near
+
+
+# Pages for a browser: one file each, which works offline and has a light and a dark theme
+
+
+def page(title: str, body: str, data: Any = None) -> bytes:
+    """A page in UTF-8: a title in plain text, HTML, and JSON-able data in the element `data`."""
+    if data is not None:
+        # A token such as </script> would end the element.
+        values = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        body = f'<script type="application/json" id="data">{values}</script>\n{body}'
+    parts = {"title": html.escape(title), "style": resource("page.css"), "body": body}
+    return resource("page.html").format(**parts).encode("utf-8", "backslashreplace")
+
+
+def write_page(path: PathLike, title: str, body: str, data: Any = None) -> int:
+    """Write a page, and return its size in bytes; see `page`."""
+    with atomic_write(path) as temporary:
+        return Path(temporary).write_bytes(page(title, body, data))
+
+
+def resource(name: str) -> str:
+    """The text of a file of this package."""
+    return resources.files("bilm.analysis").joinpath(name).read_text(encoding="utf-8")
 
 
 # Figures of matplotlib

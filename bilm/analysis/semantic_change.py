@@ -28,7 +28,7 @@ from bilm.analysis.occurrences import (
     require_one_kind,
     unit,
 )
-from bilm.analysis.page import write_page
+from bilm.analysis.pictures import write_page
 from bilm.core.errors import InputError, iterable, require, require_at_least
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines
@@ -47,7 +47,7 @@ _MOVED = 0.02  # smallest difference of proportions that counts as growing or sh
 _HINT = """<p class='hint'>The most changed words by excess: the mean cosine distance of occurrences
 in different corpora minus the mean distance within a corpus, with its 95 % interval. It is about 0
 for a word that did not change; p is the probability of such a value if occurrences are exchanged
-between the corpora. Bars are the proportions of the clusters in each corpus.</p>"""
+between the corpora.</p>"""
 
 
 class Share(NamedTuple):
@@ -383,7 +383,7 @@ def write_change_page(
     n_words: int = 20,
     n_lines: int = 5,
     layer: Layer = "top",
-    corpora: tuple[str, str] = (OLD, NEW),
+    corpora: Sequence[str] = (OLD, NEW),
     predictor: Predictor | None = None,
 ) -> None:
     """Write a page that needs no network.
@@ -406,28 +406,11 @@ def write_change_page(
             f"{change.jsd:.3f}, p {change.jsd_p:.3f}; {change.n_old:,} and {change.n_new:,} "
             "occurrences</small></h2>"
         )
-        content = heading + _bars(uses, names, corpora) + _lines(uses, names, corpora, n_lines)
+        content = heading + _lines(uses, names, corpora, n_lines)
         sections.append(f"<section>{content}</section>")
     title = f"Words that changed: {corpora[0]} and {corpora[1]}"
     hint = _HINT if sections else "<p>No word occurs often enough in both corpora.</p>"
     write_page(path, title, hint + "".join(sections))
-
-
-def _bars(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str]) -> str:
-    """The proportions of the clusters in each corpus."""
-    bars = ""
-    for corpus, shares in zip(corpora, uses.shares, strict=True):
-        listed, parts = [], ""
-        for k, (name, share) in enumerate(zip(names, shares, strict=True)):
-            listed.append(f"{name} {share.value:.0%}")
-            width = f"{100 * share.value:.2f}%"
-            parts += f'<span style="width:{width};background:{_colour(k)}"></span>'
-        label = html.escape(f"{corpus}: {', '.join(listed)}")
-        bars += (
-            f'<div class="shares"><small>{html.escape(corpus)}</small>'
-            f'<div role="img" aria-label="{label}">{parts}</div></div>'
-        )
-    return bars
 
 
 def _lines(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str], n_lines: int) -> str:
@@ -441,13 +424,9 @@ def _lines(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str], n_
         moved = ("grew: " if grew else "shrank: ") if abs(growth[cluster]) >= _MOVED else ""
         typical = uses.typical(cluster, NEW if grew else OLD, n_lines)
         lines = "".join(line_markup(Context.of(uses.occurrences, use)) for use in typical)
+        share = f"{moved}{before:.0%} → {after:.0%}; sentences from {corpora[grew]}"
         content += (
-            f'<h3><span class="chip" style="background:{_colour(cluster)}"></span>'
-            f"{html.escape(names[cluster])} <small>{moved}{before:.0%} → {after:.0%}; sentences "
-            f'from {html.escape(corpora[grew])}</small></h3><ul class="lines">{lines}</ul>'
+            f"<h3>{html.escape(names[cluster])} <small>{html.escape(share)}</small></h3>"
+            f'<ul class="lines">{lines}</ul>'
         )
     return content
-
-
-def _colour(cluster: int) -> str:
-    return f"var(--c{cluster % 7})"  # of page.css

@@ -57,7 +57,7 @@ def sense_table(
         "context", the states before and after the word, if the occurrences were encoded with them.
 
     Raises:
-        InputError: labels are missing, the arguments differ in size or shape, or for "prior" no
+        InputError: labels are missing, the vectors differ in shape, or for "prior" no
             training occurrence can be left out, because no sense of a word with several senses
             has two.
     """
@@ -65,12 +65,6 @@ def sense_table(
     if not train.labels or not test.labels:
         raise InputError("word sense: the occurrences must have labels.")
     require_one_kind(train, test)
-    names = [list(side) for side in words or (train.words, test.words)]
-    if (len(names[0]), len(names[1])) != (len(train), len(test)):
-        raise InputError(
-            f"words must have {len(train)} and {len(test)} entries, got {len(names[0])} and "
-            f"{len(names[1])}."
-        )
     n_layers = train.n_layers - train.has_context
     layers = [(train.layer(k), test.layer(k)) for k in range(train.n_layers)]
     # Vectors of training (n, dim) and test occurrences (m, dim); several pairs are concatenated.
@@ -79,7 +73,7 @@ def sense_table(
         blocks["layers"] = layers[1:n_layers]
     if train.has_context:
         blocks["context"] = layers[-1:]
-    task = _Task(train.labels, test.labels, *names)
+    task = _Task(train.labels, test.labels, *(words or (train.words, test.words)))
     first = task.row("first sense", [layers[0]], "prior", 0.0)
     return [first, *(task.row(name, pairs, method) for name, pairs in blocks.items())]
 
@@ -88,7 +82,11 @@ class _Task:
     """The training occurrences of each word, and the test occurrences to compare with them."""
 
     def __init__(
-        self, labels: Sequence[str], gold: Sequence[str], train: list[str], test: list[str]
+        self,
+        labels: Sequence[str],
+        gold: Sequence[str],
+        train: Sequence[str],
+        test: Sequence[str],
     ) -> None:
         self._labels, self._gold = np.array(labels, object), np.array(gold, object)
         self._train, self._test = indices_by_name(train), indices_by_name(test)

@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
@@ -36,10 +35,6 @@ from bilm.extras import import_extra
 from bilm.files.reading import find_all_files, read_files
 from bilm.progress import ProgressDisplay
 from bilm.terminal import count, note
-
-if TYPE_CHECKING:
-    from bilm.use.predictor import Predictor
-    from bilm.use.pretrained import Model
 
 _CORPORA = ("old", "new")
 _MAX_SHOWN = 10
@@ -54,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, files, required=True)
     word_command.add_model(parser)
     group = parser.add_argument_group("occurrences")
-    layer = "layer number, top or average (default: top)"
-    word_command.add_layer(group, layer, "top", "average", default="top")
+    word_command.add_layer(group, "layer number, or top (default: top)", "top", default="top")
     flags.add(
         group,
         {
@@ -107,7 +101,13 @@ def run(args: argparse.Namespace) -> int:
         has_page = args.page is not None
         model = text_command.load_model(args, softmax=None if has_page else False)
         predictor = word_command.predictor_of(model) if has_page else None
-        old, new = _occurrences(args, model, samples, display)
+        occurrences = []
+        for name, sample in zip(_CORPORA, samples, strict=True):
+            text_command.warn_of_unseen(model, sample.sentences, getattr(args, name))
+            doing = f"encoding {name}"
+            uses = word_command.encode(model.elmo, sample, display, doing, layer=args.layer)
+            occurrences.append(uses)
+        old, new = occurrences
         results = change.measure_change(
             old,
             new,
@@ -119,7 +119,10 @@ def run(args: argparse.Namespace) -> int:
         )
     _note_rare(results, args)
     if args.page is not None:
-        _write_page(args, args.page, old, new, results, predictor)
+        names = [args.old, args.new]
+        if len(short := {os.path.basename(name): None for name in names}) == 2:
+            names = [*short]
+        change.write_change_page(args.page, old, new, results, corpora=names, predictor=predictor)
     change.write_table(args.out, results)
     print(*outputs.paths, sep="\n")
     return 0
@@ -133,27 +136,6 @@ def _note_rare(results: Sequence[analysis.Change], args: argparse.Namespace) -> 
             f"Not measured, with fewer than {args.min_occurrences} occurrences{files} in a corpus: "
             f"{', '.join(rare[:_MAX_SHOWN])}{more}"
         )
-
-
-def _write_page(
-    args: argparse.Namespace,
-    path: str,
-    old: analysis.Occurrences,
-    new: analysis.Occurrences,
-    results: Sequence[analysis.Change],
-    predictor: Predictor | None,
-) -> None:
-    from bilm.analysis.semantic_change import write_change_page
-
-    names = [os.path.basename(pattern) for pattern in (args.old, args.new)]
-    write_change_page(
-        path,
-        old,
-        new,
-        results,
-        corpora=(args.old, args.new) if names[0] == names[1] else (names[0], names[1]),
-        predictor=predictor,
-    )
 
 
 def _read(
@@ -180,15 +162,3 @@ def _read(
             raise
         raise InputError(f"{pattern}: {error}") from None
     return sample, sample.documents(starts)
-
-
-def _occurrences(
-    args: argparse.Namespace,
-    model: Model,
-    samples: Sequence[analysis.Sample],
-    display: ProgressDisplay,
-) -> Iterator[analysis.Occurrences]:
-    """The occurrences in both corpora, with the vectors of the chosen layer."""
-    for name, sample in zip(_CORPORA, samples, strict=True):
-        text_command.warn_of_unseen(model, sample.sentences, getattr(args, name))
-        yield word_command.encode(model.elmo, sample, display, f"encoding {name}", layer=args.layer)

@@ -35,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--model {'|'.join(_WORDS)}": "model of the package, and language of the text "
             "(default: english)",
             "--minutes X": "training time; everything else needs about a minute (default: 1.5)",
-            "--words WORD ...": f"words to show (default: {' '.join(_WORDS['english'])})",
         },
     )
     parser.set_defaults(out="bilm-demo", model="english", minutes=1.5)
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         for name in ("senses.html", "senses.npz", "report.html", "vocab.txt", "text", "run", "elmo")
     )
     try:
-        _bilm("senses", *(args.words or _WORDS[args.model]), "--model", args.model, "--lines", "2",
+        _bilm("senses", *_WORDS[args.model], "--model", args.model, "--lines", "2",
               "--max_occurrences", "200", "--occurrences", occurrences)  # fmt: skip
         _bilm("project", "--occurrences", occurrences, "--out", page)
         _bilm("shard", sample_text(args.model) or "", "--out_dir", text, "--heldout", "500",

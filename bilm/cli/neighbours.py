@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_command.add_model(parser)
     word_command.add_occurrences(parser)
     group = parser.add_argument_group("neighbours")
-    layer = "layer number, top, average, or all (default: all)"
-    word_command.add_layer(group, layer, "top", "average", "all", default="all")
+    layer = "layer number, top, or all (default: all)"
+    word_command.add_layer(group, layer, "top", "all", default="all")
     flags.add(
         group,
         {
@@ -117,7 +117,6 @@ def _context_lines(layers: list[analysis.LayerContexts], heading: str, width: in
     lines: list[str] = []
     for layer in layers:
         name = f"layer {layer.layer}" if isinstance(layer.layer, int) else f"{layer.layer} layer"
-        name = "average of all layers" if layer.layer == "average" else name
         lines += [f"{name}: {heading}", *in_context(layer.same_word, width), ""]
         if layer.other_words:
             lines += [f"{name}: other words", *in_context(layer.other_words, width), ""]

@@ -28,7 +28,7 @@ import argparse
 import itertools
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bilm import analysis
 from bilm.cli import flags, text_command, word_command
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from bilm.analysis.probing import Score
 
 _TAG_FLAGS = ("static", "sizes", "seeds", "picture")
-_SENSE_FLAGS = ("method",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,25 +84,15 @@ def _sizes(text: str) -> tuple[int | None, ...]:
 def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
     flags.require_inputs(args)
-    from bilm.analysis import labelled
+    from bilm.analysis.labelled import USES
     from bilm.analysis.pictures import check_picture, save_picture
     from bilm.analysis.probing import check_sizes, probe_chart
 
     if args.picture is not None:
         check_picture(args.picture)
     flags.outputs(args, out=args.out, picture=args.picture)
-    form, other_form = map(labelled.labelled_form, (args.train, args.test))
-    if form != other_form:
-        raise InputError(
-            f"{args.test}: must have the form of {args.train} ({form}), got {other_form}."
-        )
-    if form == labelled.USES:
-        flags.require_effect(args, "labels of tokens", *_TAG_FLAGS)
-    else:
-        flags.require_effect(args, "occurrences of words", *_SENSE_FLAGS)
-    if form != CONLLU:
-        flags.require_effect(args, "labels in CoNLL-U", "column")
-    train, test = _read(args.train, args), _read(args.test, args)
+    is_uses = _form(args) == USES
+    train, test = texts = [_read(path, args) for path in (args.train, args.test)]
     seen = {(train.sentences[number], position) for number, position in train.positions}
     n_seen = sum((test.sentences[number], position) in seen for number, position in test.positions)
     if n_seen:
@@ -120,37 +109,42 @@ def run(args: argparse.Namespace) -> int:
         n_vectors = sum(test.word(k) in static for k in range(len(test)))
         note(f"{args.static}: {n_vectors / len(test):.1%} of the test tokens have a vector")
     elmo = text_command.load_model(args).elmo
-    rows: list[analysis.SenseRow] | list[analysis.ProbeRow]
+    rows: Any
     with ProgressDisplay() as display:
-        for text, path in ((train, args.train), (test, args.test)):
+        for text, path in zip(texts, (args.train, args.test), strict=True):
             text_command.warn_of_unseen(elmo.model, text.sentences, path)
-        is_uses = form == labelled.USES
-        ours, theirs = (
-            word_command.encode(elmo, text, display, context=is_uses) for text in (train, test)
-        )
+        both = [word_command.encode(elmo, text, display, context=is_uses) for text in texts]
         if is_uses:
-            rows = senses = analysis.sense_table(ours, theirs, args.method)
-            tables, chart = [["accuracy, %", *table(_sense_cells(senses))]], None
+            rows = analysis.sense_table(*both, args.method)
         else:
-            rows = probes = analysis.probe(
-                ours,
-                theirs,
-                sizes=args.sizes,
-                seeds=range(args.seeds),
-                static=static,
-                progress=display.show,
-            )
-            tables = _tables(probes, n_sentences)
-            chart = args.picture and probe_chart(probes, n_sentences)
+            settings = {"sizes": args.sizes, "seeds": range(args.seeds), "static": static}
+            rows = analysis.probe(*both, progress=display.show, **settings)
     if args.out is not None:
         settings = flags.keywords(args, "train", "test", "column", "static", "method")
         settings |= {"model": elmo.fingerprint()}
         write_json(args.out, {"settings": settings, "rows": [*map(asdict, rows)]})
-    if chart is not None:
-        save_picture(chart, args.picture)
-    for lines in tables:
-        show(lines)
+    if args.picture is not None:
+        save_picture(probe_chart(rows, n_sentences), args.picture)
+    show(_sense_table(rows) if is_uses else _tables(rows, n_sentences))
     return 0
+
+
+def _form(args: argparse.Namespace) -> str:
+    """The form of both files, for which the flags must be."""
+    from bilm.analysis.labelled import USES, labelled_form
+
+    form, other_form = map(labelled_form, (args.train, args.test))
+    if form != other_form:
+        raise InputError(
+            f"{args.test}: must have the form of {args.train} ({form}), got {other_form}."
+        )
+    if form == USES:
+        flags.require_effect(args, "labels of tokens", *_TAG_FLAGS)
+    else:
+        flags.require_effect(args, "occurrences of words", "method")
+    if form != CONLLU:
+        flags.require_effect(args, "labels in CoNLL-U", "column")
+    return form
 
 
 def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
@@ -161,7 +155,7 @@ def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
     return text
 
 
-def _tables(rows: Sequence[analysis.ProbeRow], n_sentences: int) -> list[list[str]]:
+def _tables(rows: Sequence[analysis.ProbeRow], n_sentences: int) -> list[str]:
     """A table for each measure, and one of the weights of the mix."""
     sizes = list(dict.fromkeys(row.size for row in rows))
     head = ["training sentences", *(f"{s:,}" if s else f"all {n_sentences:,}" for s in sizes)]
@@ -171,31 +165,35 @@ def _tables(rows: Sequence[analysis.ProbeRow], n_sentences: int) -> list[list[st
             return "-"
         return "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * number for number in value))
 
-    def mix(row: analysis.ProbeRow) -> str:
-        weights = " ".join(f"{weight:.2f}" for weight in row.weights or ())
-        return f"{weights} {row.gamma:.2f}"
+    def mix(row: analysis.ProbeRow) -> str | None:
+        if row.weights is None:
+            return None
+        return " ".join(f"{weight:.2f}" for weight in [*row.weights, row.gamma])
 
     lines = []
-    for title, cell, names in (
-        ("accuracy, % [95 % interval]", lambda row: score(row.accuracy), None),
-        ("accuracy on words that the training sentences lack, %", lambda r: score(r.unseen), None),
-        ("macro-F1, %", lambda row: f"{100 * row.macro_f1:.1f}", None),
-        ("weights of the layers in the mix, and gamma", mix, ["mix"]),
+    for title, cell in (
+        ("accuracy, % [95 % interval]", lambda row: score(row.accuracy)),
+        ("accuracy on words that the training sentences lack, %", lambda row: score(row.unseen)),
+        ("macro-F1, %", lambda row: f"{100 * row.macro_f1:.1f}"),
+        ("weights of the layers in the mix, and gamma", mix),
     ):
-        by_name: dict[str, list[str]] = {}
+        cells: dict[str, list[str]] = {}
         for row in rows:
-            if names is None or row.representation in names:
-                by_name.setdefault(row.representation, []).append(cell(row))
-        lines.append([title, *table([head, *([name, *c] for name, c in by_name.items())]), ""])
-    return lines
+            if (text := cell(row)) is not None:
+                cells.setdefault(row.representation, [row.representation]).append(text)
+        lines += [title, *table([head, *cells.values()]), ""]
+    return lines[:-1]
 
 
-def _sense_cells(rows: Sequence[analysis.SenseRow]) -> list[list[str]]:
-    """The rows as text with a head, accuracies in per cent."""
-    cells = [["", "all", "several senses", "by sense", "kappa"]]
+def _sense_table(rows: Sequence[analysis.SenseRow]) -> list[str]:
+    def per_cent(value: float | None) -> str:
+        return "-" if value is None else f"{100 * value:.1f}"
+
+    cells = [["", "all", "several senses", "by sense"]]
     for row in rows:
-        accuracies = [row.accuracy, row.several_accuracy, row.macro_accuracy]
-        texts = ["-" if value is None else f"{100 * value:.1f}" for value in accuracies]
-        cells.append([row.representation, *texts, "-" if row.kappa is None else f"{row.kappa:g}"])
-    has_kappa = any(row.kappa is not None for row in rows)
-    return cells if has_kappa else [row[:-1] for row in cells]
+        accuracies = (row.accuracy, row.several_accuracy, row.macro_accuracy)
+        cells.append([row.representation, *map(per_cent, accuracies)])
+    if any(row.kappa is not None for row in rows):
+        kappas = ("-" if row.kappa is None else f"{row.kappa:g}" for row in rows)
+        cells = [[*line, kappa] for line, kappa in zip(cells, ["kappa", *kappas], strict=True)]
+    return ["accuracy, %", *table(cells)]

@@ -42,8 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_command.add_model(parser)
     word_command.add_occurrences(parser)
     group = parser.add_argument_group("clusters")
-    layer = "layer number, top or average (default: top)"
-    word_command.add_layer(group, layer, "top", "average", default="top")
+    word_command.add_layer(group, "layer number, or top (default: top)", "top", default="top")
     flags.add(group, {"--clusters N": "number of clusters"})
     flags.add(
         parser.add_argument_group("output"),

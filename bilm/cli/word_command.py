@@ -84,15 +84,12 @@ def predictor_of(model: Model) -> Predictor | None:
 
 
 def read_tokens(
-    args: argparse.Namespace,
-    display: ProgressDisplay,
-    doing: str = "reading",
-    patterns: Sequence[str] | None = None,
+    args: argparse.Namespace, display: ProgressDisplay, doing: str = "reading"
 ) -> Iterator[list[str]]:
-    """The tokens of each line of text files, by default --text, split for the model that the flags
-    name, with progress in bytes."""
-    files = find_all_files(args.text if patterns is None else patterns)
+    """The tokens of each line of --text, split for the model that the flags name, with progress in
+    bytes."""
     tokens = text_command.model_tokens(args)
+    files = find_all_files(args.text)
     for _, sentences in read_files(files, doing, display.show, tokens.read, tokens.column):
         yield from sentences
 
