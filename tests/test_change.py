@@ -10,7 +10,7 @@ import pytest
 from scipy.spatial.distance import cdist, jensenshannon
 
 from bilm import ELMo
-from bilm.analysis import Change, Occurrences, measure_change, sample_targets
+from bilm.analysis import Change, Occurrences, measure_change, sample_uses
 from bilm.analysis.occurrences import forms_of
 from bilm.analysis.semantic_change import (
     Groups,
@@ -89,7 +89,7 @@ def occurrences(words, seed=0):
     sentences = [(word, f"context{seed}x{k}") for k, word in enumerate(labels)]
     positions = np.array([(k, 0) for k in range(len(labels))])
     vectors = np.concatenate([*words.values()]).astype(np.float32)[:, np.newaxis]
-    return Occurrences(sentences, positions, vectors, labels)
+    return Occurrences(sentences, positions, vectors)
 
 
 def senses(n_first, n_second):
@@ -183,7 +183,7 @@ def test_many_occurrences_with_equal_vectors():
     """As in layer 0, which reads only the letters."""
     vectors = np.tile(RNG.normal(size=(1, 1, 64)).astype(np.float32), (1500, 1, 1))
     positions = np.array([(k, 0) for k in range(1500)])
-    uses = Occurrences([("bank", str(k)) for k in range(1500)], positions, vectors, ["bank"] * 1500)
+    uses = Occurrences([("bank", str(k)) for k in range(1500)], positions, vectors)
     (change,) = measure_change(uses, uses)
     assert change.excess == pytest.approx(0, abs=1e-6) and change.jsd == 0
 
@@ -207,9 +207,9 @@ def test_forms():
 
 
 def drawn(sample):
-    """(label, sentence with the token in brackets) of each occurrence."""
+    """(target, sentence with the token in brackets) of each occurrence."""
     found = []
-    for (number, position), label in zip(sample.positions, sample.labels, strict=True):
+    for (number, position), label in zip(sample.positions, sample.targets, strict=True):
         tokens = list(sample.sentences[number])
         tokens[position] = f"[{tokens[position]}]"
         found.append((label, " ".join(tokens)))
@@ -219,8 +219,9 @@ def drawn(sample):
 LINES = ["the Bank is here", "", "no word", "banks and a bank", "play with the c++ bank"]
 
 
-def test_occurrences_are_labelled_with_their_target():
-    sample = sample_targets(LINES, ["bank+banks", "c++", "gone", "bank"])
+def test_occurrences_have_their_target():
+    words = ["bank+banks", "c++", "gone", "bank"]
+    sample = sample_uses(LINES, words, may_be_missing=True)
     assert drawn(sample) == [
         ("bank", "the [Bank] is here"),
         ("bank+banks", "the [Bank] is here"),
@@ -232,9 +233,10 @@ def test_occurrences_are_labelled_with_their_target():
         ("bank+banks", "play with the c++ [bank]"),
     ]
     assert sample.counts == {"bank+banks": 4, "c++": 1, "gone": 0, "bank": 3}
-    assert len(sample_targets(LINES, ["bank"], match_case=True)) == 2
-    with pytest.raises(InputError, match="targets must be an iterable of words, got 'bank'"):
-        sample_targets(LINES, "bank")  # not its letters
+    with pytest.raises(InputError, match="must have an occurrence of 'gone'"):
+        sample_uses(LINES, words)
+    with pytest.raises(InputError, match="words must be a list of words, got 'bank'"):
+        sample_uses(LINES, "bank")  # not its letters
 
 
 # The page
@@ -306,7 +308,7 @@ def test_the_subcommand(place, elmo, capsys):
         "geometric_mean", "clusters_old", "clusters_new",
     ]  # fmt: skip
     lines = [Path(f"{name}.txt").read_text("utf-8").split("\n") for name in ("old", "new")]
-    samples = [sample_targets(part, read_targets("targets.txt")) for part in lines]
+    samples = [sample_uses(part, read_targets("targets.txt")) for part in lines]
     expected = measure_change(*(Occurrences.encoded(elmo, s) for s in samples), layer=1)
     assert [row[:3] for row in rows] == [[c.word, str(c.n_old), str(c.n_new)] for c in expected]
     assert rows[-1][:3] == ["rare", "1", "1"] and rows[-1][5:14] == ["nan"] * 9

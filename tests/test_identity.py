@@ -16,7 +16,7 @@ from bilm import (
     Predictor,
     dump_token_embeddings,
 )
-from bilm.analysis import Occurrences, measure_change, sample_targets
+from bilm.analysis import Occurrences, measure_change, sample_uses
 from bilm.files.identity import require_same_model, without_old_digests
 from bilm.files.weights import open_weights
 from tests import oracle
@@ -113,7 +113,7 @@ def test_vectors_of_two_models(models):
 
     Occurrences carry the fingerprint; without one they pass.
     """
-    sample = sample_targets(["they saw it", "it saw"], ["saw"])
+    sample = sample_uses(["they saw it", "it saw"], ["saw"])
     elmos = [ELMo.from_pretrained(model.files) for model in models]
     old, new = (Occurrences.encoded(elmo, sample) for elmo in elmos)
     with pytest.raises(InputError, match="same model"):

@@ -17,7 +17,6 @@ from bilm.analysis import (
     Sample,
     parse_query,
     read_labelled_uses,
-    sample_targets,
     sample_uses,
 )
 from tests.hand_made import two_senses
@@ -128,8 +127,7 @@ def test_words_are_compared_in_nfc(typed, in_nfc, match_case):
         assert uses(sample) == [(text[0], token)]  # the model reads the token as it is
         assert list(sample.counts.values()) == [1]
         assert sample.of(word, match_case=match_case).tolist() == [0]
-        targets = sample_targets(text, [word], match_case=match_case)
-        assert uses(targets) == [(text[0], token)] and targets.labels == [word]
+        assert sample.targets == [word]
         assert len(sample.of_targets([word], match_case=match_case)) == 1
 
 
@@ -144,11 +142,10 @@ def test_words_named_twice_are_drawn_once():
     assert len(sample_uses(TEXT, ["bank", "Bank", "bank"])) == 5
 
 
-@pytest.mark.parametrize("draw", [sample_uses, sample_targets])
-def test_forms_of_a_target_are_drawn_in_proportion(draw):
+def test_forms_of_a_target_are_drawn_in_proportion():
     """60 of 6,000 occurrences are "banks": 500 drawn ones have 5, within four deviations."""
     lines = ["a banks" if k % 100 == 0 else "the bank" for k in range(6000)]
-    sample = draw(lines, ["bank+banks+banked"], max_occurrences=500)
+    sample = sample_uses(lines, ["bank+banks+banked"], max_occurrences=500)
     n_plural = sum(sample.word(k) == "banks" for k in range(len(sample)))
     assert len(sample) == 500 and sample.counts == {"bank+banks+banked": 6000}
     assert 0 < n_plural < 5 + 4 * np.sqrt(5)

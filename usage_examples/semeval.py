@@ -27,8 +27,9 @@ from scipy import stats
 from sklearn import metrics
 
 from bilm import ELMo
-from bilm.analysis import Occurrences, Sample, measure_change, sample_targets
-from bilm.analysis.semantic_change import read_targets, uses_of, write_table
+from bilm.analysis import Occurrences, Sample, measure_change, sample_uses
+from bilm.analysis.occurrences import indices_by_name
+from bilm.analysis.semantic_change import read_targets, write_table
 from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.files.reading import read_lines
@@ -73,21 +74,20 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def sample_tagged(path: str, targets: Sequence[str]) -> Sample:
     """Draw the occurrences of targets such as attack_nn; the sentences have no tags."""
-    try:
-        sample = sample_targets(read_lines(path), targets)
-    except InputError:
+    sample = sample_uses(read_lines(path), targets, may_be_missing=True)
+    if not len(sample):
         by_word = {_TAG.sub("", target): target for target in targets}
-        sample = sample_targets(read_lines(path), list(by_word))
+        sample = sample_uses(read_lines(path), list(by_word), may_be_missing=True)
         counts = {by_word[word]: n for word, n in sample.counts.items()}
-        labels = [by_word[label] for label in sample.labels or ()]
-        return replace(sample, labels=labels, counts=counts)
+        names = [by_word[name] for name in sample.targets or ()]
+        return replace(sample, targets=names, counts=counts)
     sentences = [tuple(_TAG.sub("", token) or token for token in s) for s in sample.sentences]
     return replace(sample, sentences=sentences)
 
 
 def save_uses(path: str, occurrences: Occurrences, targets: Sequence[str]) -> None:
     """Write an .npz file of {word: matrix (occurrences, dim)}."""
-    rows, vectors = uses_of(occurrences), occurrences.layer(0)
+    rows, vectors = indices_by_name(occurrences.names), occurrences.layer(0)
     # `numpy.savez` takes the words as keyword arguments, and so fails for the word "file".
     with zipfile.ZipFile(path, "w") as archive:
         for word in targets:

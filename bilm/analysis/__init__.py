@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.analysis.word_sense import *
 
 _PUBLIC = {
-    "semantic_change": "Change measure_change sample_targets",
+    "semantic_change": "Change measure_change",
     "clusters": "Clusters cluster_names cluster_occurrences nearby_words substitute_words "
     "typical_occurrences with_clusters",
     "contexts": "Context LayerContexts nearest_contexts",

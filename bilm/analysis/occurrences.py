@@ -17,7 +17,7 @@ import re
 import unicodedata
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -252,56 +252,6 @@ class Reservoir:
             self.uses[slot] = (number, position, sentence)
 
 
-def draw_uses(
-    sentences: Iterable[str | Sentence],
-    targets: Mapping[str, Iterable[str]],
-    name_of: Callable[[str], str | None],
-    max_occurrences: int,
-    seed: int,
-    n_others: int = 0,
-) -> Sample:
-    """Draw occurrences of each target, from all its forms together.
-
-    Args:
-        targets: the names of each target's forms; the target "" draws without targets.
-        name_of: returns the name of a token.
-        n_others: size of a sample of all other words.
-
-    The draw for a target depends on the target and the seed only.
-    """
-    require(integer(), max_occurrences=max_occurrences)
-    require(SENTENCES, sentences=sentences)
-    reservoirs, n_tokens = {}, 0
-    by_name: defaultdict[str | None, list[Reservoir]] = defaultdict(list)
-    for target, names in targets.items():
-        reservoirs[target] = Reservoir(max_occurrences, f"{seed} {target}")
-        for name in dict.fromkeys(names):
-            by_name[name].append(reservoirs[target])
-    others = Reservoir(n_others, str(seed))
-    for number, tokens in read_stream(sentences, with_ids=False):
-        n_tokens += len(tokens)
-        for position, token in enumerate(tokens):
-            matches = by_name.get(name_of(token), ())
-            for reservoir in matches:
-                reservoir.offer(number, position, tokens)
-            if n_others and not matches and is_word(token):
-                others.offer(number, position, tokens)
-    drawn = [(*use, target) for target, pool in reservoirs.items() for use in pool.uses]
-    drawn += [(*use, str(name_of(use[2][use[1]]))) for use in others.uses]
-    uses = sorted((number, position, target) for number, position, _, target in drawn)
-    texts = {number: tokens for number, _, tokens, _ in drawn}
-    lines = sorted(texts)
-    index = {number: k for k, number in enumerate(lines)}
-    return Sample(
-        [tuple(texts[number]) for number in lines],
-        np.array([(index[number], k) for number, k, _ in uses], np.int64).reshape(-1, 2),
-        counts={target: reservoir.n_offered for target, reservoir in reservoirs.items()},
-        targets=None if "" in reservoirs else [target for _, _, target in uses],
-        lines=np.array(lines, np.int64),
-        n_tokens=n_tokens,
-    )
-
-
 def sample_uses(
     sentences: Iterable[str | Sentence],
     words: Sequence[str] | None = None,
@@ -310,36 +260,71 @@ def sample_uses(
     seed: int = 0,
     match_case: bool = False,
     n_others: int = 0,
+    may_be_missing: bool = False,
 ) -> Sample:
     """Draw occurrences of words uniformly from a text, which is read once.
 
     Args:
         sentences: lists of tokens, or text that is split on white space.
-        words: words to look for; `bank+banks` is one target with two forms; one form may be
-            missing. The draw for one target does not depend on the others. None draws from all
-            words of the text, but not from numbers and punctuation.
+        words: words to look for; `bank+banks` is one target with two forms, whose occurrences are
+            drawn together; one form may be missing. The draw for a target depends on the target
+            and the seed only. None draws from all words of the text, but not from numbers and
+            punctuation.
         max_occurrences: size of the sample for each target, or for all words together if `words`
             is None.
         match_case: distinguish apple from Apple.
         n_others: size of an additional sample of all other words.
+        may_be_missing: targets need not occur.
 
     Raises:
         InputError: `words` is empty, or a target does not occur.
     """
+    require(integer(), max_occurrences=max_occurrences)
+    require(SENTENCES, sentences=sentences)
     fold = functools.partial(comparison_form, match_case=match_case)
     name_of: Callable[[str], str | None] = fold
+    targets: dict[str, str] = {}  # by their form for comparison
     if words is None:
-        names, name_of = [""], lambda token: "" if is_word(token) else None
+        targets, name_of = {"": ""}, lambda token: "" if is_word(token) else None
     else:
         require(WORDS, words=words)
-        names = list(dict.fromkeys(map(fold, words)))
-    if not names:
+        for word in words:
+            targets.setdefault(fold(word), word)
+    if not targets:
         raise InputError("words must name at least one word.")
-    forms = {name: forms_of(name) for name in names}
-    sample = draw_uses(sentences, forms, name_of, max_occurrences, seed, n_others)
-    if missing := [repr(name) if name else "a word" for name in names if not sample.counts[name]]:
+    reservoirs, n_tokens = {}, 0
+    by_form: defaultdict[str | None, list[Reservoir]] = defaultdict(list)
+    for name, target in targets.items():
+        reservoirs[target] = Reservoir(max_occurrences, f"{seed} {target}")
+        for form in forms_of(name):
+            by_form[form].append(reservoirs[target])
+    others = Reservoir(n_others, str(seed))
+    for number, tokens in read_stream(sentences, with_ids=False):
+        n_tokens += len(tokens)
+        for position, token in enumerate(tokens):
+            matches = by_form.get(name_of(token), ())
+            for reservoir in matches:
+                reservoir.offer(number, position, tokens)
+            if n_others and not matches and is_word(token):
+                others.offer(number, position, tokens)
+    counts = {target: reservoir.n_offered for target, reservoir in reservoirs.items()}
+    missing = [repr(target) if target else "a word" for target, n in counts.items() if not n]
+    if missing and not may_be_missing:
         raise InputError(f"the text must have an occurrence of {', '.join(missing)}.")
-    return sample
+    drawn = [(*use, target) for target, pool in reservoirs.items() for use in pool.uses]
+    drawn += [(*use, fold(use[2][use[1]])) for use in others.uses]
+    uses = sorted((number, position, target) for number, position, _, target in drawn)
+    texts = {number: tokens for number, _, tokens, _ in drawn}
+    lines = sorted(texts)
+    index = {number: k for k, number in enumerate(lines)}
+    return Sample(
+        [tuple(texts[number]) for number in lines],
+        np.array([(index[number], k) for number, k, _ in uses], np.int64).reshape(-1, 2),
+        counts=counts,
+        targets=None if words is None else [target for _, _, target in uses],
+        lines=np.array(lines, np.int64),
+        n_tokens=n_tokens,
+    )
 
 
 def sample_sentences(

@@ -1,14 +1,9 @@
-"""How much the use of words differs between two corpora: lexical semantic change.
-
-The labels of the occurrences in both corpora, as from `sample_targets`, are the target words.
-"""
+"""How much the use of words differs between two corpora: lexical semantic change."""
 
 from __future__ import annotations
 
-import functools
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,18 +11,7 @@ import numpy as np
 
 from bilm.analysis.clusters import Clusters, cluster_occurrences, cluster_titles, typical_words
 from bilm.analysis.contexts import Context, line_markup
-from bilm.analysis.occurrences import (
-    Layer,
-    Occurrences,
-    Sample,
-    Sentence,
-    comparison_form,
-    draw_uses,
-    forms_of,
-    indices_by_name,
-    require_one_kind,
-    unit,
-)
+from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, require_one_kind, unit
 from bilm.analysis.pictures import write_page
 from bilm.core.errors import InputError, iterable, require, require_at_least
 from bilm.extras import import_extra
@@ -103,9 +87,6 @@ _COLUMNS: dict[str, Callable[[Change], float]] = {
 }  # fmt: skip
 
 
-# Targets and their occurrences
-
-
 def read_targets(path: PathLike) -> list[str]:
     """The target words of a file, one per line; text after a tab is ignored."""
     words = (line.partition("\t")[0].strip() for line in read_lines(path))
@@ -113,36 +94,6 @@ def read_targets(path: PathLike) -> list[str]:
     if not targets:
         raise InputError(f"{path}: must have one target word per line, got an empty file.")
     return targets
-
-
-def sample_targets(
-    sentences: Iterable[str | Sentence],
-    targets: Iterable[str],
-    *,
-    max_occurrences: int = 1000,
-    seed: int = 0,
-    match_case: bool = False,
-) -> Sample:
-    """Draw occurrences of target words from a corpus, which is read once; labels are the targets.
-
-    Args:
-        sentences: lists of tokens, or text that is split on white space.
-        targets: words; `bank+banks` is one target with two forms.
-        max_occurrences: size of the sample for each target.
-        match_case: distinguish apple from Apple.
-
-    Raises:
-        InputError: `targets` is empty, or no target occurs.
-    """
-    require(iterable("words"), targets=targets)
-    fold = functools.partial(comparison_form, match_case=match_case)
-    forms = {target: [*map(fold, forms_of(target))] for target in targets}
-    if not forms:
-        raise InputError("targets must name at least one word.")
-    sample = draw_uses(sentences, forms, fold, max_occurrences, seed)
-    if not len(sample):
-        raise InputError("at least one target word must occur in the text.")
-    return replace(sample, labels=sample.targets, targets=None)
 
 
 # Measures
@@ -163,8 +114,8 @@ def measure_change(
     """The change of each target, ordered by `Change.excess_low`, the most changed first.
 
     Args:
-        old, new: occurrences in the two corpora from `sample_targets`, labelled with the targets.
-        targets: the words to compare; None takes all labels.
+        old, new: occurrences in the two corpora, as from `sample_uses`.
+        targets: the words to compare; None takes all targets of the occurrences.
         layer: the layer to compare; see `Occurrences.layer`.
         min_occurrences: a word with fewer occurrences in one of the corpora is not measured.
         documents: the document, such as a file or an author, of each old and new occurrence: tests
@@ -176,11 +127,11 @@ def measure_change(
         progress: called with a `Stage` of words.
 
     Raises:
-        InputError: the occurrences have no labels, or come from different models.
+        InputError: the occurrences come from different models.
     """
     require_at_least(2, min_occurrences=min_occurrences)
     require(iterable("words"), targets=() if targets is None else targets)
-    both = [(corpus, uses_of(corpus)) for corpus in (old, new)]
+    both = [(corpus, indices_by_name(corpus.names)) for corpus in (old, new)]
     require_one_kind(old, new)
     names = documents or (range(len(old)), range(len(new)))
     words = list(both[0][1] | both[1][1] if targets is None else targets)
@@ -302,13 +253,6 @@ class Groups(NamedTuple):
         return float(low), float(high)
 
 
-def uses_of(occurrences: Occurrences) -> dict[str, np.ndarray]:
-    """The indices of each target's occurrences, by label."""
-    if occurrences.labels is None:
-        raise InputError("change: occurrences must have their target words as labels.")
-    return indices_by_name(occurrences.labels)
-
-
 def write_table(path: PathLike, changes: Sequence[Change]) -> None:
     """Write one row per word, with tabs: counts, measures, and the shares of the clusters."""
     head = ["word", "occurrences_old", "occurrences_new", *_COLUMNS, "clusters_old", "clusters_new"]
@@ -394,7 +338,7 @@ def write_change_page(
     `predictor`, or else nearby words, name the clusters; `corpora` are the names of the corpora.
     """
     measured = [change for change in changes if change.is_measured][:n_words]
-    both = (old, uses_of(old)), (new, uses_of(new))
+    both = [(corpus, indices_by_name(corpus.names)) for corpus in (old, new)]
     sections = []
     for number, change in enumerate(measured, start=1):
         old_uses, new_uses = (corpus.select(rows[change.word]) for corpus, rows in both)

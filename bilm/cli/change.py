@@ -156,7 +156,7 @@ def _read(
 
     settings = flags.keywords(args, "max_occurrences", "seed", "match_case")
     try:
-        sample = analysis.sample_targets(sentences(), targets, **settings)
+        sample = analysis.sample_uses(sentences(), targets, may_be_missing=True, **settings)
     except InputError as error:
         if str(error).startswith(tuple(files)):
             raise

@@ -113,12 +113,12 @@ def run(args: argparse.Namespace) -> int:
     with ProgressDisplay() as display:
         for text, path in zip(texts, (args.train, args.test), strict=True):
             text_command.warn_of_unseen(elmo.model, text.sentences, path)
-        both = [word_command.encode(elmo, text, display, context=is_uses) for text in texts]
+        ours, theirs = (word_command.encode(elmo, text, display, context=is_uses) for text in texts)
         if is_uses:
-            rows = analysis.sense_table(*both, args.method)
+            rows = analysis.sense_table(ours, theirs, args.method)
         else:
             settings = {"sizes": args.sizes, "seeds": range(args.seeds), "static": static}
-            rows = analysis.probe(*both, progress=display.show, **settings)
+            rows = analysis.probe(ours, theirs, progress=display.show, **settings)
     if args.out is not None:
         settings = flags.keywords(args, "train", "test", "column", "static", "method")
         settings |= {"model": elmo.fingerprint()}
