@@ -16,9 +16,8 @@ import math
 import pickle
 import threading
 import uuid
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -174,8 +173,6 @@ class TableEmbedder:
     ) -> Iterator[pa.RecordBatch]:
         """The batches of a stream with their vectors, in order.
 
-        Sentences are read ahead and computed together across batches.
-
         Args:
             batches: batches of the same schema.
             most_bytes: upper bound for the vectors of a batch; a larger batch is split. A larger
@@ -184,53 +181,37 @@ class TableEmbedder:
         Raises:
             InputError: as for `__call__`, when the batch is reached.
         """
-        waiting: deque[_Piece] = deque()
-        model = self._load()
-
-        def sentences() -> Iterator[tuple[_Piece, Any]]:
-            for batch in batches:
-                for piece in self._pieces(batch, most_bytes):
-                    waiting.append(piece)
-                    yield from ((piece, tokens or []) for tokens in piece.sentences)
-
-        settings: Any = {"batch_size": self.batch_size, "with_ids": True, "show_progress": False}
+        model, fields = self._load(), self._fields()
         layers, pooling, dtype = self.spec
-        for piece, vectors in model.encode_iter(sentences(), layers, pooling, **settings):
-            while waiting[0] is not piece:  # a piece without rows
-                yield self._finished(waiting.popleft())
-            where = f"sentence {len(piece.vectors)}"
-            piece.vectors.append(as_dtype(vectors, dtype, where))
-            if len(piece.vectors) == len(piece.sentences):
-                yield self._finished(waiting.popleft())
-        while waiting:
-            yield self._finished(waiting.popleft())
-
-    def _pieces(self, batch: pa.RecordBatch, most_bytes: int) -> Iterator[_Piece]:
-        """A batch in pieces of some rows each."""
-        schema = self._described(self.schema(batch.schema))
-        split = self._load().tokens
-        sentences = [
-            None if text is None else as_tokens(text, f"sentence {row}", split)
-            for row, text in enumerate(batch.column(self.text_column).to_pylist())
-        ]
-        token_bytes = np.dtype(self.spec.dtype).itemsize * math.prod(filter(None, self.shape))
+        token_bytes = np.dtype(dtype).itemsize * math.prod(filter(None, self.shape))
 
         def n_bytes(tokens: list[str] | None) -> int:
-            return token_bytes * (1 if self.spec.pooling else len(tokens or ()))
+            return token_bytes * (1 if pooling else len(tokens or ()))
 
-        start = 0
-        for window, _ in windows(sentences, n_bytes, most_bytes):
-            yield _Piece(batch.slice(start, len(window)), schema, window, [])
-            start += len(window)
-        if not sentences:
-            yield _Piece(batch, schema, [], [])
-
-    def _finished(self, piece: _Piece) -> pa.RecordBatch:
-        """The rows of a piece with their vectors."""
-        missing = [tokens is None for tokens in piece.sentences]
-        arrays = vector_arrays(piece.vectors, self._fields(), missing)
-        columns = [*piece.rows.columns, *arrays]
-        return import_pyarrow().RecordBatch.from_arrays(columns, schema=piece.schema)
+        for batch in batches:
+            schema = self._described(self.schema(batch.schema))
+            sentences = [
+                None if text is None else as_tokens(text, f"sentence {row}", model.tokens)
+                for row, text in enumerate(batch.column(self.text_column).to_pylist())
+            ]
+            computed = model.encode_iter(
+                [tokens or [] for tokens in sentences],
+                layers,
+                pooling,
+                batch_size=self.batch_size,
+                show_progress=False,
+            )
+            start = 0
+            for part, _ in windows(sentences, n_bytes, most_bytes) if sentences else [([], False)]:
+                vectors = [
+                    as_dtype(next(computed), dtype, f"sentence {start + k}")
+                    for k in range(len(part))
+                ]
+                missing = [tokens is None for tokens in part]
+                rows = batch.slice(start, len(part))
+                columns = [*rows.columns, *vector_arrays(vectors, fields, missing)]
+                yield import_pyarrow().RecordBatch.from_arrays(columns, schema=schema)
+                start += len(part)
 
     def _described(self, schema: pa.Schema) -> pa.Schema:
         """A schema with the settings in its metadata."""
@@ -255,15 +236,6 @@ class TableEmbedder:
         if not isinstance(self._model, Pretrained):
             return cast("ELMo", self._model)
         return self._model.load(softmax=False).elmo
-
-
-class _Piece(NamedTuple):
-    """Some rows of a batch, and the vectors computed so far."""
-
-    rows: pa.RecordBatch
-    schema: pa.Schema  # with the columns of vectors
-    sentences: list[list[str] | None]  # None for a null, computed as a sentence without tokens
-    vectors: list[np.ndarray]
 
 
 def set_threads(n: int) -> None:
