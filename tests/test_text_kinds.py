@@ -15,10 +15,11 @@ import pytest
 from bilm import InputError, LMDataset, load_vocab, read_fasta
 from bilm.cli import main
 from bilm.data import count_words, shard_corpus
-from bilm.data.sentences import is_fasta, read_sentences
+from bilm.data.sentences import read_sentences
 from bilm.data.untokenized import TextTokens
 from bilm.files.reading import (
     new_digest,
+    open_text,
     plain_start,
     read_lines,
     read_text,
@@ -86,7 +87,6 @@ def test_sentences(name, compress, content):
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
 def test_fasta(name, compress, caplog):
     Path(name).write_bytes(compress(FASTA.encode()))
-    assert is_fasta(name)
     assert list(read_fasta(name)) == [("P1", list("MKV-L*")), ("P2", [])]
     (warning,) = caplog.messages
     for part in ("gaps (- or .): 1", "stops (*): 1", "lower-case residues (read as upper case): 2"):
@@ -140,13 +140,13 @@ def tarred(data):
         (b"EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n. . O O\n\nHe PRP B-NP O\n",
          "got columns with spaces. `bilm tokenize a.txt OUT --column 1` writes its first column"),
         (b"-DOCSTART- -X- O O\n\n" + b"a DT B-NP O\ncat NN I-NP O\n\n" * 9, "columns with spaces"),
-        (CONLLU.replace("\t_\n", "\n").encode(), "got columns or a table with tabs"),
-        (CONLLU.replace("\t_\n", "\t_\t_\n").encode(), "got columns or a table with tabs"),
-        (b"1\tThe\tthe\tthe\tDT\tDT\t_\t_\t2\t2\tNMOD\tNMOD\t_\t_\n" * 3, "columns or a table"),
-        (b"##12\n@@12\nThe\tthe\tat\ncat\tcat\tnn1\n.\t.\t.\n", "columns or a table with tabs"),
-        (b"<text id='1'>\n<s>\nThe\tDT\ncat\tNN\n</s>\n</text>\n", "columns or a table|with tags"),
-        (b"Entry\tProtein names\tSequence\nP1\tKinase\tMKV\nP2\t\tMKL\n", "a table with tabs"),
-        (b"1\ta good film\n0\tnot so good\n", "a table with tabs"),
+        (CONLLU.replace("\t_\n", "\n").encode(), "got columns with tabs"),
+        (CONLLU.replace("\t_\n", "\t_\t_\n").encode(), "got columns with tabs"),
+        (b"1\tThe\tthe\tthe\tDT\tDT\t_\t_\t2\t2\tNMOD\tNMOD\t_\t_\n" * 3, "columns with tabs"),
+        (b"##12\n@@12\nThe\tthe\tat\ncat\tcat\tnn1\n.\t.\t.\n", "columns with tabs"),
+        (b"<text id='1'>\n<s>\nThe\tDT\ncat\tNN\n</s>\n</text>\n", "with tags"),
+        (b"Entry\tProtein names\tSequence\nP1\tKinase\tMKV\nP2\t\tMKL\n", "with tabs"),
+        (b"1\ta good film\n0\tnot so good\n", "with tabs"),
         (b'id,text\n1,"A cat, a dog"\n2,They ran\n3,"He ""ran"""\n', r"a table \(CSV\). Extract"),
         (b"label;text\n1;x\n2;y\n", r"a table \(CSV\)"),
         (b'<doc id="12" title="A">\nA cat.\n</doc>\n', "text with tags"),
@@ -156,6 +156,10 @@ def tarred(data):
         (b"1\n00:00:01,000 --> 00:00:02,000\nHello.\n", "got subtitles"),
         (b"WEBVTT\n\n00:01.000 --> 00:02.000\nHello.\n", "got subtitles"),
         (rb"{\rtf1\ansi A cat.}", "got RTF"),
+        (
+            b"id\tsentence\n1\tA cat .\n2\tA dog .\n",
+            r"got a table with tabs\. Cut out its column N of sentences .*: cut -f N a\.txt > OUT",
+        ),
         (b'["A cat.", "A dog."]', "got JSON"),
         (b'[\n  "A cat.",\n  "A dog."\n]\n', "got JSON"),
         (b'{\n  "text": "A cat."\n}\n', "got JSON"),
@@ -176,6 +180,20 @@ def test_what_is_not_text_is_named(data, message):
         with pytest.raises(InputError, match=message):
             read()
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "id\tsentence\n1\tA cat .\n", "The\tDT\ncat\tNN\n", "a,b\n1,2\n", "O DT\ncat NN\n\n" * 4,
+        '{"a": 1}\n', '[{"a": 1}]\n', '["A"]\n', "<s>\nA\n", "WEBVTT\nA\n",
+        "{\\rtf1\n", "\\documentclass{a}\n", "((S (NP\n", "@UTF8\n", "<html>\n", ">a\nMK\n", CONLLU,
+    ],
+)  # fmt: skip
+def test_an_empty_line_makes_it_plain_text(data):
+    for content, is_plain in ((data, False), (f"\n{data}", True)):
+        with open_text(io.BytesIO(content.encode())) as text:
+            assert (text.kind == "plain text") == is_plain
 
 
 @pytest.mark.parametrize(
@@ -219,6 +237,9 @@ def test_a_column(data):
     assert list(read_text("b.txt")) == SENTENCES[:2]
     with pytest.raises(InputError, match=r"a\.txt, line \d+: must have column 9, got"):
         list(read_sentences("a.txt", "a.txt", tokens=TextTokens(column=9)))
+    Path("a.txt").write_text("1\tA cat sees it .\n2\tA dog .\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"column 2 must have tokens, got sentences.* cut -f 2 a"):
+        list(read_sentences("a.txt", "a.txt", tokens=TextTokens(column=2)))
 
 
 class Pipe(io.RawIOBase):

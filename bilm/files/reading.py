@@ -206,7 +206,7 @@ _NO_SENTENCES = {
     # <S> is the beginning of a sentence, as in the text of other language models.
     "text with tags": re.compile(rf"[ \t]*(?!(?-i:<S>))<({_TAGS})(\s[^<>\n]*)?/?>", re.I),
     "JSON": re.compile(
-        r'\[?\s*\{\s*"[^"\n]*"\s*:|\[(\s*\n\s*)?("(\\.|[^"\\\n])*"\s*[],]|\[["\d-])'
+        r'(\[\s*)?\{\s*"[^"\n]*"\s*:|\[(\s*\n\s*)?("(\\.|[^"\\\n])*"\s*[],]|\[["\d-])'
     ),
     "subtitles": re.compile(
         r"[ \t]*\d+\s*\n(\d+:)?\d\d:\d\d[,.]\d{3} -->|WEBVTT\b|\{\d+\}\{\d+\}|\[Script Info\]|"
@@ -222,6 +222,7 @@ _HEADER, _MARKUP = re.compile(r'"?[^\W\d][\w ./()%-]{0,39}"?'), re.compile(r"</?
 # The last column of text in columns with spaces: O, B-PER, NN, 12, (S*
 _LAST_COLUMN = re.compile(r"[A-Z\d_(*,.:;$#`'-]\S*")
 _LEAST_ROWS = 4  # that show columns with spaces
+_TABLE = "a table with tabs"
 
 _BLOCK = 1 << 16  # bytes to decode at once
 _HEAD = 512  # bytes that identify the format of a file
@@ -350,8 +351,11 @@ class Text:
             return self._joined(conllu.read_sentences(self.lines(), self.name))
         if self.kind == PLAIN:
             return self.lines()
-        column = f"`bilm tokenize {shlex.quote(self.name)} OUT --column 1` writes its first column"
-        cure = column if "columns" in self.kind else "Extract its text first"
+        name, cure = shlex.quote(self.name), "Extract its text first"
+        if self.kind == _TABLE:
+            cure = f"Cut out its column N of sentences first: cut -f N {name} > OUT"
+        elif "columns" in self.kind:
+            cure = f"`bilm tokenize {name} OUT --column 1` writes its first column"
         raise InputError(
             f"{self.name}: must be text, got {self.kind}. {cure}; if it is plain text, put an "
             "empty line before it."
@@ -365,7 +369,13 @@ class Text:
         n_divided = 0
         for tokens in sentences:
             sentence = " ".join(tokens)
-            n_divided += len(sentence.split()) != len(tokens)
+            n_words = len(sentence.split())
+            n_divided += n_words != len(tokens)
+            if self.kind == COLUMNS and n_words > 2 * len(tokens):
+                raise InputError(
+                    f"{self.name}: column {self._column} must have tokens, got sentences. Cut it "
+                    f"out: cut -f {self._column} {shlex.quote(self.name)} > OUT"
+                )
             yield sentence
         if n_divided:
             warn_once(
@@ -456,7 +466,8 @@ def _columns(text: str) -> str | None:
     widths = {len(row) for row in cells}
     has_header = len(cells[0]) > 1 and all(map(_HEADER.fullmatch, cells[0])) if cells else False
     if len(rows) > 1 and min(widths) > 1 and (len(widths) == 1 or has_header):
-        return "columns or a table with tabs"
+        n_texts = sum(any(" " in cell.strip() for cell in row) for row in cells)
+        return _TABLE if n_texts >= len(rows) / 2 else "columns with tabs"
     cells = [line.split() for line in rows]
     if len(rows) >= _LEAST_ROWS and len({len(row) for row in cells}) == 1 < len(cells[0]):
         last = [row[-1] for row in cells]
