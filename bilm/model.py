@@ -9,13 +9,14 @@ import numpy as np
 from bilm.core.errors import InputError
 from bilm.data import Vocabulary
 from bilm.files.hdf5 import writing_hdf5
-from bilm.files.reading import PathLike, read_text
+from bilm.files.reading import PathLike
 from bilm.files.weights import MODEL, open_weights, write_words
 from bilm.files.writing import Outputs
 from bilm.inference.corpus_encoder import EncodedWords
 from bilm.use.bidirectional import BidirectionalLanguageModel
 from bilm.use.elmo import ELMo
 from bilm.use.elmo_embedding import ELMoEmbedding
+from bilm.vectors.embedding import embed_file
 from bilm.vectors.vector_files import as_dtype
 
 __all__ = [
@@ -106,18 +107,10 @@ def dump_bilm_embeddings(
     """
     inputs = {"vocab_file": vocab_file, "dataset_file": dataset_file,
               "options_file": options_file, "weight_file": weight_file}  # fmt: skip
-    outputs = Outputs([outfile], inputs=inputs, overwrite=overwrite)
+    Outputs([outfile], inputs=inputs, overwrite=overwrite)
     Vocabulary(vocab_file)  # checked even if the model does not use it
     elmo = ELMo.from_pretrained(
         (options_file, weight_file), vocab_file=vocab_file, precision=precision
     )
-    sentences = (line.split() for line in read_text(dataset_file))
-    with outputs.temporaries() as (temporary,), writing_hdf5(temporary) as file:
-
-        def on_disk(shape: tuple[int, ...]) -> Any:
-            return file.create_dataset(None, shape, np.float32)
-
-        for number, layers in enumerate(elmo.encode_iter(sentences, "all", new_array=on_disk)):
-            if isinstance(layers, np.ndarray):
-                layers = as_dtype(layers, "float32", f"{dataset_file}, line {number + 1}")
-            file[str(number)] = layers
+    settings: dict[str, Any] = {"format": "hdf5", "with_text": False, "tokenizer": "spaces"}
+    embed_file(dataset_file, outfile, elmo, layers="all", force=overwrite, **settings)

@@ -21,12 +21,8 @@ def command(*arguments: str) -> functools.partial[int]:
 
 SHARD = ("shard", "text.txt", "--n_shards", "3", "--heldout", "4", "--out_dir")
 CASES = {
-    "vocab --counts": Case(
-        command("vocab", "text.txt", "--out", "vocab.txt", "--counts", "counts.txt")
-    ),
-    "vocab --force": Case(
-        command("vocab", "text.txt", "--out", "mine/old.txt", "--counts", "c.txt", "--force")
-    ),
+    "vocab": Case(command("vocab", "text.txt", "--out", "vocab.txt")),
+    "vocab --force": Case(command("vocab", "text.txt", "--out", "mine/old.txt", "--force")),
     "shard": Case(command(*SHARD, "new/corpus")),
     "shard into a folder": Case(command(*SHARD, "mine")),
 }

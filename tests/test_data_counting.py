@@ -92,17 +92,13 @@ def test_refusals_leave_what_is_there(tmp_path, counts, arguments, message):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_result_is_exact_and_depends_on_the_text_alone(corpus, jobs, tmp_path):
     pattern, counts = corpus
-    made = build_vocabulary(
-        pattern, tmp_path / "vocab.txt", jobs=jobs, counts_file=tmp_path / "counts.tsv"
-    )
+    made = build_vocabulary(pattern, tmp_path / "vocab.txt", jobs=jobs)
     words = ranked(counts)
     written = (tmp_path / "vocab.txt").read_text(encoding="utf-8")
     assert written == "".join(f"{word}\n" for word in ["<S>", "</S>", "<UNK>", *words])
-    lines = (tmp_path / "counts.tsv").read_text(encoding="utf-8").splitlines()
-    assert lines == [f"{word}\t{counts[word]}" for word in words]
     assert (made.n_tokens, made.n_types, made.n_words) == (1200, len(counts), len(counts))
     assert made.coverage == 1.0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["counts.tsv", "text", "vocab.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "vocab.txt"]
 
 
 @pytest.mark.slow
@@ -134,13 +130,10 @@ def test_cut_by_count_and_by_size(corpus, tmp_path):
     made = build_vocabulary(pattern, tmp_path / "vocab.txt", min_count=3)
     assert (tmp_path / "vocab.txt").read_text(encoding="utf-8").split()[3:] == kept
     assert (made.n_words, made.size, made.n_types) == (len(kept), len(kept) + 3, len(counts))
-    made = build_vocabulary(
-        pattern, tmp_path / "vocab.txt", min_count=3, max_size=8, counts_file=tmp_path / "counts"
-    )
+    made = build_vocabulary(pattern, tmp_path / "vocab.txt", min_count=3, max_size=8)
     assert (tmp_path / "vocab.txt").read_text(encoding="utf-8").split()[3:] == kept[:5]
     assert made.n_covered == sum(counts[word] for word in kept[:5])
     assert made.coverage == made.n_covered / counts.total()
-    assert len((tmp_path / "counts").read_text(encoding="utf-8").splitlines()) == len(counts)
 
 
 def test_special_tokens_in_the_text_are_no_words(tmp_path, caplog):
@@ -159,21 +152,14 @@ def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, opened):
     assert count_words(path) == {"one": 3, "two": 2}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"min_count": 10**6}, r"No word occurs 1000000 times or more\."),
-        ({"counts_file": "{}/text/a.txt"}, "is an input"),
-    ],
-)
-def test_refusals_to_build_leave_what_is_there(corpus, arguments, message, tmp_path):
+def test_refusals_to_build_leave_what_is_there(corpus, tmp_path):
     target = tmp_path / "vocab.txt"
     target.write_text("old", encoding="utf-8")
-    if "counts_file" in arguments:
-        arguments = {"counts_file": arguments["counts_file"].format(tmp_path)}
-    with pytest.raises(InputError, match=message):
-        build_vocabulary(corpus[0], target, **arguments)
+    with pytest.raises(InputError, match=r"No word occurs 1000000 times or more\."):
+        build_vocabulary(corpus[0], target, min_count=10**6)
     assert target.read_text(encoding="utf-8") == "old"
+    with pytest.raises(InputError, match="is an input"):
+        build_vocabulary(corpus[0], tmp_path / "text" / "a.txt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "vocab.txt"]
 
 

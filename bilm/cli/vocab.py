@@ -27,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--min_count N": "leave out words that occur less often (default: 1)",
             "--max_size N>=4": "keep only the most frequent words: at most N lines, with the three "
             "special tokens",
-            "--counts FILE": "also write every word and its count: word, tab, count",
             **flags.FORCE,
             "--jobs N": "processes that count (default: one per CPU); the result is the same",
         },
@@ -39,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from bilm.data.counting import MAX_CHARACTERS, build_vocabulary
     from bilm.data.prefetch import n_processors
 
-    flags.outputs(args, out=args.out, counts=args.counts)
+    flags.outputs(args, out=args.out)
     with ProgressDisplay() as display:
         report = build_vocabulary(
             args.files,
@@ -47,7 +46,6 @@ def run(args: argparse.Namespace) -> int:
             min_count=args.min_count,
             max_size=args.max_size,
             jobs=args.jobs or n_processors(),
-            counts_file=args.counts,
             progress=display.show,
             overwrite=args.force,
         )

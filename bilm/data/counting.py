@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -108,31 +109,26 @@ def write_vocabulary(
     for word, count in counts.items():
         if count >= min_count and word.split() != [word]:
             raise InputError(f"{word!r} cannot be in a vocabulary: it is not one token.")
+    words = _ranked(counts, min_count, max_size)
     with atomic_write(filename) as temporary:
-        words = _write_words(temporary, _ranked(counts), min_count, max_size)
+        _write(temporary, words)
     return len(_SPECIAL) + len(words)
 
 
-def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def _write_words(
-    path: str, ranked: Iterable[tuple[str, int]], min_count: int, max_size: int | None
-) -> list[str]:
-    """Write a vocabulary file, and return its words without the special tokens."""
-    words = [word for word, count in ranked if count >= min_count and word not in _NO_WORDS]
-    if not words:
+def _ranked(counts: Mapping[str, int], min_count: int, max_size: int | None) -> list[str]:
+    """The words of a vocabulary, in its order, without the special tokens."""
+    frequent = [
+        word for word, count in counts.items() if count >= min_count and word not in _NO_WORDS
+    ]
+    if not frequent:
         raise InputError(f"No word occurs {min_count} times or more.")
-    if max_size is not None:
-        words = words[: max_size - len(_SPECIAL)]
-    _write_lines(path, [*_SPECIAL, *words])
-    return words
+    words = sorted(frequent, key=lambda word: (-counts[word], word))
+    return words if max_size is None else words[: max_size - len(_SPECIAL)]
 
 
-def _write_lines(path: str, lines: Iterable[str]) -> None:
+def _write(path: str, words: Iterable[str]) -> None:
     with text_file(path) as file:
-        file.writelines(f"{line}\n" for line in lines)
+        file.writelines(f"{word}\n" for word in itertools.chain(_SPECIAL, words))
 
 
 class VocabularyReport(NamedTuple):
@@ -164,7 +160,6 @@ def build_vocabulary(
     min_count: int = 1,
     max_size: int | None = None,
     jobs: int = 1,
-    counts_file: PathLike | None = None,
     progress: ShowStage = quiet,
     overwrite: bool = True,
 ) -> VocabularyReport:
@@ -173,14 +168,13 @@ def build_vocabulary(
     Arguments, order and errors as for `count_words` and `write_vocabulary`.
 
     Args:
-        counts_file: also write each type, a tab and its count, in the same order.
-        overwrite: False raises an InputError for files that exist.
+        overwrite: False raises an InputError if `filename` exists.
     """
     require_at_least(len(_SPECIAL), max_size=max_size)
     require(integer(), jobs=jobs)
     files = find_all_files(patterns)
-    outputs = Outputs([filename, counts_file], inputs={"patterns": files}, overwrite=overwrite)
-    with outputs.temporaries() as temporaries:
+    outputs = Outputs([filename], inputs={"patterns": files}, overwrite=overwrite)
+    with outputs.temporaries() as (temporary,):
         warn_if_untokenized(map(str.split, read_text(files[0])), files[0])
         counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):
@@ -189,10 +183,8 @@ def build_vocabulary(
                 word,
                 counts[word],
             )
-        ranked = _ranked(counts)
-        words = _write_words(temporaries[0], ranked, min_count, max_size)
-        for path in temporaries[1:]:
-            _write_lines(path, (f"{word}\t{count}" for word, count in ranked))
+        words = _ranked(counts, min_count, max_size)
+        _write(temporary, words)
     n_covered = sum(counts[word] for word in words)
     cut_counts = [n for word, n in counts.items() if is_cut(word, MAX_CHARACTERS)]
     return VocabularyReport(

@@ -48,12 +48,6 @@ class Sentence(NamedTuple):
         return str(self.number) if self.key is None else self.key
 
 
-def is_fasta(source: PathLike | Text) -> bool:
-    """Whether a text is FASTA: its first character is ">"."""
-    with open_text(source) as text:
-        return text.kind == FASTA
-
-
 def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
     """Iterate over the sequences of a FASTA file.
 

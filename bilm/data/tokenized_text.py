@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bilm.core.errors import TEXT, InputError, integer, one_of, require
 from bilm.data.prefetch import map_in_order, windows
-from bilm.data.sentences import is_fasta, read_sequences
+from bilm.data.sentences import read_sequences
 from bilm.data.tokenizer import (
     ANY_LANGUAGE,
     Tokenizer,
@@ -108,7 +108,7 @@ def tokenize_files(
             names. In FASTA, each sequence is a sentence and each residue a token; CoNLL-U keeps its
             tokens.
         out: the file to write, compressed if its name ends in .gz or .xz.
-        language, method: as for `Tokenizer`; None: "residues" for FASTA, otherwise "xx".
+        language, method: of plain text, as for `Tokenizer`; None: "xx".
         lines: as for `tokenize`; None: detected from the first 2,000 lines of each file.
         column: write the tokens in this column, from 1, of texts in columns.
         jobs: number of processes, for more than a megabyte of text. They are spawned, so with more
@@ -123,8 +123,6 @@ def tokenize_files(
     """
     require(integer(), jobs=jobs)
     files = find_all_files(patterns)
-    if language is None and method is None and all(map(is_fasta, files)):
-        method = "residues"
     tokenizer = Tokenizer(ANY_LANGUAGE if language is None else language, method)
     total = size_of(files)
     jobs = min(jobs, -(-total // _BYTES_PER_JOB))
