@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 
 from benchmarks.results import Effort, Figure, Measured
@@ -16,7 +17,7 @@ def score_pairs(workspace: Workspace, effort: Effort) -> Measured:
     """Score pairs of sentences of 10 words that differ in one word, with a `base` model."""
     from bilm import Predictor, UnicodeCharsVocabulary
     from bilm.training import LanguageModel
-    from bilm.use import minimal_pairs
+    from bilm.use.pretrained import CHARACTERS, Model, WordSource
 
     options, _, _ = workspace.network(effort.preset("base"))
     options = dataclasses.replace(options, n_tokens_vocab=VOCABULARY)
@@ -25,20 +26,19 @@ def score_pairs(workspace: Workspace, effort: Effort) -> Measured:
     # The bad sentence has another word in the middle, as most pairs of BLiMP do.
     middle = _WORDS // 2
     pairs = [
-        minimal_pairs.MinimalPair(
-            " ".join(words[:_WORDS]),
-            " ".join([*words[:middle], words[_WORDS], *words[middle + 1 : _WORDS]]),
-        )
+        (words[:_WORDS], [*words[:middle], words[_WORDS], *words[middle + 1 : _WORDS]])
         for words in lines[: effort.pick(5000, 1500, 20)]
     ]
+    sentences = list(itertools.chain.from_iterable(pairs))
     vocabulary = UnicodeCharsVocabulary(workspace.vocabulary(), 50)
     figures = []
     for precision in ("float32", "bfloat16"):
         model = LanguageModel(options, is_training=False, seed=0, precision=precision)
-        predictor = Predictor(model, vocabulary)
-        list(minimal_pairs.score_pairs(predictor, pairs[:_WARM_UP]))
+        source = WordSource(CHARACTERS, options, "")
+        predictor = Predictor(Model(source, model.network, model, vocabulary))
+        predictor.score(sentences[: 2 * _WARM_UP])
         start = time.perf_counter()
-        list(minimal_pairs.score_pairs(predictor, pairs))
+        predictor.score(sentences)
         rate = len(pairs) / (time.perf_counter() - start)
         figures.append(Figure(f"pairs in {precision}", rate, "pairs/s"))
     return Measured(figures=figures, details={"pairs": len(pairs)})

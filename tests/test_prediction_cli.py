@@ -8,14 +8,16 @@ import json
 import lzma
 import shutil
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from bilm import Predictor
+from bilm import InputError, Predictor
 from bilm.cli import main
+from bilm.cli.text_command import write_results
 from tests.command_line import input_error, usage_error
 from tests.scored_models import KINDS, Model
 from tests.small_runs import VOCABULARY
@@ -252,15 +254,6 @@ def test_usage(place, capsys):
     assert "name a model" in usage_error(["score", "text.txt"], capsys)
 
 
-def test_a_list_may_be_given_in_parts(place, capsys):
-    line = '{"sentence_good": "the cat sees", "sentence_bad": "cat the sees"}\n'
-    for name in "ab":
-        Path(f"{name}.jsonl").write_text(line, encoding="utf-8")
-    arguments = ["score", "--pairs", "a.jsonl", "--pairs", "b.jsonl", "--model", "model"]
-    assert main(arguments) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["all", "2"]
-
-
 def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):
     shutil.copytree("model", "copy")
     Path("model").unlink()  # a link to the shared model
@@ -300,7 +293,7 @@ def test_surprisals_as_lm_zoo_writes_them(place, capsys):
         found = [line[int(row["start"]) : int(row["end"])] for row in own]
         assert found == [*score.tokens, ""] and int(own[-1]["start"]) == len(line)
     error = usage_error([*arguments, "--totals"], capsys)
-    assert "--format surprisal excludes --totals and --pairs" in error
+    assert "--format surprisal excludes --totals" in error
 
 
 def test_raw_text_is_tokenised_first(place, capsys):
@@ -348,97 +341,14 @@ def test_raw_text_is_tokenised_first(place, capsys):
     assert "language must be" in error
 
 
-PAIRS = [
-    ("the cat sees a dog", "the cat runs a dog", "agreement"),
-    ("a dog runs", "a runs dog", "order"),
-    ("苹果 runs", "苹果 of", "order"),
-    ("the unheard-of dog", "unheard-of the dog", "order"),
-    ("of", "of", "agreement"),
-]
-
-
-def write_pairs(path, name):
-    keys = ("sentence_good", "sentence_bad", name)
-    lines = [json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in PAIRS]
-    Path(path).write_text("\n".join(lines), encoding="utf-8")
-
-
-def test_minimal_pairs(place, capsys):
-    write_pairs("a.jsonl", "linguistics_term")
-    write_pairs("b.jsonl", "UID")
-    arguments = ["score", "--model", "model", "--pairs"]
-    printed = run(capsys, *arguments, "*.jsonl")
-    scores = [place.score(pair[:2]) for pair in PAIRS]
-    names = ("forward_total", "backward_total", "joint_total")
-    right = {
-        name: [getattr(good, name) > getattr(bad, name) for good, bad in scores] for name in names
-    }
-    for name in names:  # the last pair has the same sentence twice: half a point
-        right[name][-1] = 0.5
-
-    def percent(name, phenomenon=None):
-        own = [is_right for is_right, pair in zip(right[name], PAIRS, strict=True)
-               if phenomenon in (None, pair[2])]  # fmt: skip
-        return f"{100 * sum(own) / len(own):.1f} %"
-
-    lines = [line.split("   ") for line in printed.out.splitlines()]
-    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
-    assert cells == [
-        ["phenomenon", "pairs", "forward", "backward", "both", "ties"],
-        ["agreement", "4", *(percent(name, "agreement") for name in names), "2/2/2"],
-        ["order", "6", *(percent(name, "order") for name in names), "0/0/0"],
-        ["all", "10", *(percent(name) for name in names), "2/2/2"],
-    ]
-    assert "2 of 10 pairs have tokens outside the vocabulary" in printed.err
-    printed = run(
-        capsys,
-        *arguments,
-        "a.jsonl",
-        "--out",
-        "o.tsv",
-        "--by",
-        "linguistics_term",
-    )
-    assert printed.out.splitlines()[0] == "o.tsv"
-    rows = rows_of(Path("o.tsv").read_text("utf-8"))
-    assert [row["phenomenon"] for row in rows] == [pair[2] for pair in PAIRS]
-    assert [row["unknown"] for row in rows] == ["0", "0", "0", "1", "0"]
-    for row, (good, bad) in zip(rows, scores, strict=True):
-        np.testing.assert_allclose(float(row["forward_good"]), good.forward_total, atol=1e-5)
-        np.testing.assert_allclose(float(row["backward_bad"]), bad.backward_total, atol=1e-5)
-    printed = run(capsys, *arguments, "a.jsonl", "--out", "o.jsonl")
-    assert "scoring 5/5 pairs" in printed.err
-    first = json.loads(Path("o.jsonl").read_text("utf-8").splitlines()[0])
-    assert (first["pair"], first["phenomenon"], first["good"]["tokens"]) == (0, "agreement", 5)
-    np.testing.assert_allclose(first["bad"]["forward"], scores[0][1].forward_total, atol=1e-5)
-
-
-def test_minimal_pairs_of_raw_text(place, capsys):
-    pair = {"sentence_good": "The cat, sees a dog.", "sentence_bad": "The cat, see a dog."}
-    Path("raw.jsonl").write_text((json.dumps(pair) + "\n") * 20, encoding="utf-8")
-    arguments = ["score", "--pairs", "raw.jsonl", "--model", "model"]
-    printed = run(capsys, *arguments)
-    assert "raw.jsonl does not look tokenised" in printed.err
-    printed = run(capsys, *arguments, "--tokenizer", "en")
-    assert "does not look tokenised" not in printed.err
-    assert [line.split()[0] for line in printed.out.splitlines()] == ["phenomenon", "all"]
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "line 1: "),
-        # A table, and a JSON array.
-        ("sentence_good,sentence_bad", "line 1 must be a JSON object with sentence_good and "),
-        ('[{"sentence_good": "a", "sentence_bad": "b"}]', "line 1 must be a JSON object with "),
-        ('{"sentence_good": "a"}', "line 1: sentence_bad must be text, got None."),
-        ('{"sentence_good": "a", "sentence_bad": " "}', "line 1: a sentence must not be empty."),
-    ],
-)
-def test_pairs_that_cannot_be_read(place, capsys, line, message):
-    Path("p.jsonl").write_text(f"{line}\n", encoding="utf-8")
-    arguments = ["score", "--pairs", "p.jsonl", "--model", "model", "--tokenizer", "en"]
-    assert message in input_error(arguments, capsys)
-    assert "model" not in input_error([*arguments[:-3], "none", *arguments[-2:]], capsys)
-    error = input_error([*arguments, "--by", "term"], capsys)
-    assert message in error or "term must be text" in error or "sentence_bad" in error
+def test_scores_that_are_not_finite_are_not_written(tmp_path):
+    """SECURITY.md: an error names the sentence, and the file does not appear."""
+    rows = {3: [("a", 0.5, None, 1)], 7: [("b", float("nan"), None, 2)]}
+    args = Namespace(out=str(tmp_path / "o.tsv"), force=False, format=None)
+    for name, value in (("nan", float("nan")), ("inf", -float("inf"))):
+        rows[7] = [(name, value, None, 2)]
+        with pytest.raises(InputError, match=r"^line 7: the model's scores are not finite"):
+            write_results(args, rows.items(), ("line", "t", "x", "y", "n"), list, "scoring")
+        assert not any(tmp_path.iterdir())
+    write_results(args, [*rows.items()][:1], ("line", "t", "x", "y", "n"), list, "scoring")
+    assert Path(args.out).read_text("utf-8") == "line\tt\tx\ty\tn\n3\ta\t0.500000\t\t1\n"

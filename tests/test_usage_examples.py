@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -368,3 +369,28 @@ def test_pairs_of_wic(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         program.main(["data", "gold", "--model", str(model)])
     assert "data, line 1: must be a word" in capsys.readouterr().err
+
+
+def test_minimal_pairs(tmp_path, capsys):
+    program = example("minimal_pairs")
+    model = str(ROOT / "bilm" / "models" / "english")
+    pairs = [
+        ("The keys are old.", "The keys is old.", "agreement"),
+        ("They it saw.", "They saw it.", "order"),  # wrong, so that every direction fails
+        ("Equal.", "Equal.", "order"),
+    ]
+    keys = ("sentence_good", "sentence_bad", "UID")
+    lines = [json.dumps(dict(zip(keys, pair, strict=True))) for pair in pairs]
+    (tmp_path / "p.jsonl").write_text("\n\n".join(lines), encoding="utf-8")
+    program.main([str(tmp_path / "*.jsonl"), "--model", model])
+    rows = [line.replace(" %", "").split() for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        ["phenomenon", "pairs", "forward", "backward", "both"],
+        ["agreement", "1", "100.0", "100.0", "100.0"],
+        ["order", "2", "25.0", "25.0", "25.0"],
+        ["all", "3", "50.0", "50.0", "50.0"],
+    ]
+    (tmp_path / "p.jsonl").write_text('{"sentence_good": "a"}\n', encoding="utf-8")
+    with pytest.raises(SystemExit):
+        program.main([str(tmp_path / "p.jsonl"), "--model", model])
+    assert "p.jsonl, line 1: must have sentence_good" in capsys.readouterr().err

@@ -228,7 +228,7 @@ _FILES = {
     **{
         name: f"{name.removesuffix('_file').replace('_', ' ')} file"
         for name in ("input", "vocab_file", "init_vocab", "options_file", "weight_file",
-                     "embedding_weight_file", "softmax_file", "warm_up")
+                     "embedding_weight_file", "warm_up")
     },
 }  # fmt: skip
 
@@ -448,10 +448,6 @@ WARM_UP = {
     "--warm_up FILE": "text to read first, one sentence per line: each sentence then starts from "
     "the LSTM states at its end instead of zeros; for models trained without resets, such as "
     "published ones"
-}
-SOFTMAX = {
-    "--softmax_file FILE": "softmax of the model, if it is in a separate file, such as AllenNLP's "
-    "..._softmax_weights.hdf5; needs --vocab_file, or vocab.txt next to the weights"
 }
 BATCH_SIZE = {
     "--batch_size N": "maximum number of sentences computed together (default: chosen for "

@@ -1,4 +1,4 @@
-"""Score text by a language model: log-probability, surprisal, minimal pairs.
+"""Score text by a language model: log-probability and surprisal.
 
 IN is UTF-8 text (plain or compressed); - is standard input. Each sentence of a line is scored
 alone; empty lines are skipped. A token outside the vocabulary is predicted as <UNK>. Numbers are
@@ -16,14 +16,9 @@ start and end are the token's position in the line, in characters; known is 0 fo
 the vocabulary. --format words has a row for each word between white space instead, with the sum
 over its tokens, to be joined with reading times.
 
---pairs reads minimal pairs instead of IN: JSON lines with sentence_good and sentence_bad, as in
-BLiMP. It prints, for each phenomenon, the percentage of pairs whose good sentence is more
-probable; equal scores count as half. --out also writes the log-probabilities of each pair.
-
   bilm score text.txt --model training-folder
   bilm score text.txt --model elmo --format tsv --totals
   bilm score raw.txt --model english --tokenizer model --format words
-  bilm score --pairs 'blimp/*.jsonl' --model english
 """
 
 from __future__ import annotations
@@ -32,37 +27,28 @@ import argparse
 import itertools
 import operator
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm.cli import flags, text_command
-from bilm.cli.text_command import STANDARD, InputText
-from bilm.data.tokenizer import token_spans, tokenizer_for
-from bilm.data.untokenized import warn_if_untokenized
-from bilm.files.reading import find_all_files
-from bilm.progress import counted
-from bilm.terminal import note, show, table
-from bilm.use.minimal_pairs import PairCounts, read_pairs, score_pairs
+from bilm.data.tokenizer import token_spans
+from bilm.terminal import note
 
 if TYPE_CHECKING:
     from bilm.training import Perplexity
-    from bilm.use.minimal_pairs import MinimalPair, ScoredPair
-    from bilm.use.predictor import Predictor, SentenceScore
+    from bilm.use.predictor import SentenceScore
 
 _LOGS = ("forward", "backward", "joint")
 _SUMS = ("tokens", "unknown", *_LOGS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, {"input IN": "text to score; - is standard input"}, nargs="?")
+    flags.add(parser, {"input IN": "text to score; - is standard input"})
     flags.add(parser, text_command.COLUMN)
     flags.add(
         parser,
         {
-            "--pairs FILE ...": "minimal pairs, instead of IN: files or globs of JSON lines",
-            "--by FIELD": "field of a pair that names its phenomenon (default: linguistics_term, "
-            "phenomenon or UID)",
             "--whole_lines": "each line is one sentence (default: lines are split into sentences "
             "by the rules of the tokenizer's language, if it is known)",
         },
@@ -75,26 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if (args.input is None) == (args.pairs is None):
-        flags.usage_error(args, "name a text, IN, or minimal pairs, --pairs")
-    if args.format in _FORWARD and (args.totals or args.pairs):
-        flags.usage_error(args, f"--format {args.format} excludes --totals and --pairs")
-    if args.pairs is None:
-        flags.require_effect(args, "--pairs", "by")
-    else:
-        flags.require_effect(args, "a text", "totals", "whole_lines", "column")
-        if args.out == STANDARD:
-            flags.require_effect(args, "--out FILE for the scores of each pair", "format", "force")
-        pairs = read_pairs(find_all_files(args.pairs), args.by)
-        return _score_pairs(args, pairs, text_command.load_predictor(args))
+    if args.format in _FORWARD and args.totals:
+        flags.usage_error(args, f"--format {args.format} excludes --totals")
     text = text_command.read_input(args)
-    return _score_text(args, text_command.load_predictor(args), text)
-
-
-# Text
-
-
-def _score_text(args: argparse.Namespace, predictor: Predictor, text: InputText) -> int:
+    predictor = text_command.load_predictor(args)
     import numpy as np
 
     from bilm.training import Perplexity
@@ -234,68 +204,3 @@ def _summary(n_sentences: int, perplexity: Perplexity) -> str:
     if perplexity.backward is not None:
         text += f", backward {perplexity.backward:.4f}, both {float(perplexity):.4f}"
     return f"{text}, unknown tokens {perplexity.unknown:.2%}"
-
-
-# Minimal pairs
-
-_PAIR_FIELDS = (
-    "pair", "phenomenon", "forward_good", "forward_bad", "backward_good", "backward_bad", "unknown",
-)  # fmt: skip
-
-
-def _score_pairs(
-    args: argparse.Namespace, pairs: Sequence[MinimalPair], predictor: Predictor
-) -> int:
-    split = tokenizer_for(predictor.options.tokenizer, args.tokenizer)
-    if split is str.split and args.tokenizer is None:
-        warn_if_untokenized((pair.good.split() for pair in pairs), args.pairs[0])
-    counts: dict[str, PairCounts] = defaultdict(PairCounts)  # "": all pairs
-
-    def pair_scores() -> Iterator[tuple[int, ScoredPair]]:
-        scores = score_pairs(predictor, pairs, split, batch_size=args.batch_size)
-        for number, score in enumerate(scores):
-            for name in {"", score.pair.phenomenon}:
-                counts[name].add(score)
-            yield number, score
-
-    if args.out == STANDARD:
-        with text_command.progress_display(args.out) as display:
-            for _ in counted(pair_scores(), display.show, "scoring", len(pairs), "pairs"):
-                pass
-    else:
-        text_command.write_results(
-            args, pair_scores(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects,
-            n_pairs=len(pairs),
-        )  # fmt: skip
-    _print_accuracies(counts)
-    return 0
-
-
-def _pair_rows(pair: ScoredPair) -> Iterator[tuple[Any, ...]]:
-    good, bad = _sums(pair.good), _sums(pair.bad)
-    logs = (good["forward"], bad["forward"], good["backward"], bad["backward"])
-    yield pair.pair.phenomenon, *logs, int(pair.has_unknown)
-
-
-def _pair_objects(pair: ScoredPair) -> Iterator[dict[str, Any]]:
-    sums = {"good": _sums(pair.good), "bad": _sums(pair.bad)}
-    yield {"phenomenon": pair.pair.phenomenon} | sums
-
-
-def _print_accuracies(counts: dict[str, PairCounts]) -> None:
-    total = counts[""]
-    has_ties = any(total.n_ties.values())
-    rows = [("phenomenon", "pairs", *total.n_right, *["ties"] * has_ties)]
-    for name in [*sorted(filter(None, counts)), ""]:
-        group = counts[name]
-        accuracies = (f"{100 * group.accuracy(direction):.1f} %" for direction in total.n_right)
-        ties = "/".join(str(group.n_ties[direction]) for direction in total.n_right)
-        rows.append((name or "all", f"{group.n_pairs:,}", *accuracies, *[ties] * has_ties))
-    show(table(rows))
-    if has_ties:
-        note(f"ties ({'/'.join(total.n_right)}): pairs with equal scores, which count as half")
-    if total.n_unknown:
-        note(
-            f"{total.n_unknown:,} of {total.n_pairs:,} pairs have tokens outside the vocabulary, "
-            "which are scored as <UNK>"
-        )

@@ -152,8 +152,7 @@ def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> P
     import_tensorflow()
     from bilm.use.pretrained import Pretrained
 
-    names = ("vocab_file", "embedding_weight_file", "precision", "warm_up", "softmax_file",
-             "tokenizer")  # fmt: skip
+    names = ("vocab_file", "embedding_weight_file", "precision", "warm_up", "tokenizer")
     return Pretrained(source, **{name: getattr(args, name) for name in names if name in args})
 
 
@@ -217,9 +216,8 @@ def write_results(
     doing: str,
     objects: Callable[[Any], Iterable[dict[str, Any]]] | None = None,
     lines: Callable[[Any], Iterable[str]] | None = None,
-    n_pairs: int | None = None,
 ) -> None:
-    """Write the result of each sentence, or pair, to --out; the file appears once it is complete.
+    """Write the result of each sentence to --out; the file appears once it is complete.
 
     Args:
         results: (line number, result).
@@ -227,9 +225,7 @@ def write_results(
         rows, objects, lines: convert a result to table rows, JSON objects (default: the rows as
             objects) or lines of text. Rows and objects leave out the line number.
         doing: name of the stage whose progress is shown.
-        n_pairs: the number of results, if they are of pairs.
     """
-    unit = "sentences" if n_pairs is None else "pairs"
     form = args.format or _default_format(args.out, "jsonl" if lines is None else "text")
 
     def row_objects(values: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -243,7 +239,7 @@ def write_results(
         display = stack.enter_context(progress_display(args.out))
         if form not in ("jsonl", "text"):
             out.write(_tabbed(fields))
-        for number, result in counted(results, display.show, doing, n_pairs, unit):
+        for number, result in counted(results, display.show, doing, None, "sentences"):
             numbers = itertools.chain.from_iterable(rows(result))
             if not all(math.isfinite(x) for x in numbers if isinstance(x, float)):
                 raise InputError(
