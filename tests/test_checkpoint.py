@@ -66,7 +66,7 @@ def copy(model_folder, tmp_path):
 def test_the_folder_of_a_run(model_folder):
     """TensorFlow's own tools find the newest checkpoint in it."""
     files = {f"model.ckpt-{n}{suffix}" for n in (1, 2, 3) for suffix in SUFFIXES}
-    assert set(os.listdir(model_folder)) == files | {"checkpoint", "options.json"}
+    assert set(os.listdir(model_folder)) == files | {"checkpoint", "options.json", "vocab.txt"}
     assert tf.train.latest_checkpoint(str(model_folder)) == str(model_folder / "model.ckpt-3")
     state = tf.train.get_checkpoint_state(str(model_folder))
     names = [os.path.basename(path) for path in state.all_model_checkpoint_paths]
@@ -259,14 +259,24 @@ def test_checkpoints_that_no_record_names_are_never_removed(tmp_path, text):
     assert [*list_checkpoints(tmp_path)] == [1, 2, 3, 4, 6, 7]
 
 
-def test_a_checkpoint_is_recorded_after_a_kill(tmp_path):
-    """The kill came after the checkpoint was in place, before the file `checkpoint`."""
+def test_data_without_an_index_goes_with_the_next_checkpoint(tmp_path, monkeypatch):
+    """A run was killed between renaming the data and renaming the index."""
+    replace = os.replace
+
+    def killed(source, target):
+        if str(target).endswith(".index"):
+            raise KeyboardInterrupt
+        replace(source, target)
+
     save(tmp_path, 1)
-    (tmp_path / ".bilm-saving").mkdir()
-    (tmp_path / "checkpoint").rename(tmp_path / ".bilm-saving" / "checkpoint")
-    for step in (2, 3):
-        save(tmp_path, step)
-    assert [*list_checkpoints(tmp_path)] == [2, 3]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        save(tmp_path, 2)
+    assert (tmp_path / f"model.ckpt-2{SUFFIXES[0]}").exists()
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
+    save(tmp_path, 3)
+    names = [f"model.ckpt-{n}{suffix}" for n in (1, 3) for suffix in SUFFIXES]
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint", *names]
 
 
 def test_what_runs_that_were_killed_have_left_goes(tmp_path):
@@ -278,9 +288,7 @@ def test_what_runs_that_were_killed_have_left_goes(tmp_path):
     mine = ["model.ckpt-7.meta", ".mine", "notes.tmp", ".0123abcd.tmp.weights.hdf5",
             "model.ckpt-7-copy.index", "model.ckpt-best.data-00000-of-00001",
             "model.ckpt-8.data-00000-of-00001", ".model.ckpt-notes"]  # fmt: skip
-    # Killed between renaming the data and renaming the index.
-    left = ["model.ckpt-7.data-00000-of-00001", ".bilm-saving/model.ckpt-7.index",
-            "best/.bilm-saving/model.ckpt-10.index"]  # fmt: skip
+    left = [".bilm-saving/model.ckpt-7.index", "best/.bilm-saving/model.ckpt-10.index"]
     for folder in (tmp_path, tmp_path / "best"):
         (folder / ".bilm-saving").mkdir()
     for name in (*left, *mine):

@@ -34,13 +34,17 @@ ROOT = Path(__file__).parent.parent
     ("flag", "arguments", "read"),
     [
         ("test_prefix", ["test", "--save_dir={run}", "--test_prefix={text}", "--per_sentence={o}"],
-         ["text.txt", "run/vocab.txt", "run/options.json"]),
+         ["text.txt", "run/vocab.txt", "run/options.json", "run/train_log.jsonl",
+          "run/checkpoint", "run/model.ckpt-*.index"]),
         ("save_dir", ["dump", "--save_dir={run}", "--outfile={o}"],
-         ["run/vocab.txt", "run/options.json", "run/checkpoint"]),
+         ["run/vocab.txt", "run/options.json", "run/checkpoint", "run/train_log.jsonl"]),
+        ("save_dir", ["dump", "--save_dir={run}", "--best", "--outfile={o}"],
+         ["run/train_log.jsonl", "run/model.ckpt-*.index", "run/best/model.ckpt-*.index"]),
         ("input", ["embed", "{text}", "{o}", "--format=hdf5", "--model={pub}"],
          ["text.txt", "pub/model.hdf5", "pub/options.json", "pub/vocab.txt"]),
         ("input", ["score", "{text}", "--model={run}", "--out={o}"],
-         ["text.txt", "text.txt.tokenizer.json", "run/vocab.txt", "run/model.ckpt-*.data-*"]),
+         ["text.txt", "text.txt.tokenizer.json", "run/vocab.txt", "run/model.ckpt-*.data-*",
+          "run/train_log.jsonl"]),
         ("input", ["substitutes", "{text}", "--model={run}", "--out={o}"],
          ["text.txt", "run/options.json"]),
         ("warm_up", ["score", "{folder}/x", "--model={run}", "--warm_up={text}", "--out={o}"],
@@ -50,7 +54,8 @@ ROOT = Path(__file__).parent.parent
 )  # fmt: skip
 def test_no_command_overwrites_what_it_reads(trained, tmp_path, capsys, flag, arguments, read):
     """SECURITY.md: neither under another name of the file nor with --force."""
-    shutil.copytree(trained[1], tmp_path / "run")
+    for folder in ("run", "run/best"):
+        shutil.copytree(trained[1], tmp_path / folder)
     shutil.copy(trained[0].heldout, tmp_path / "text.txt")
     shutil.copy(tmp_path / "text.txt", tmp_path / "x")
     (tmp_path / "text.txt.tokenizer.json").write_text('{"tokenizer": "mine"}')

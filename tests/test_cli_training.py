@@ -70,7 +70,7 @@ def test_the_default_recipe_takes_the_precision_of_the_processor(text, monkeypat
                 "--train_prefix", text.training, "--preset", "tiny", "--n_epochs", "1",
                 "--n_train_tokens", "700", *more]  # fmt: skip
 
-    monkeypatch.setattr("bilm.training.planning.fast_precision", lambda: "bfloat16")
+    monkeypatch.setattr("bilm.cli.train.fast_precision", lambda: "bfloat16")
     for name, more, expected in (
         ("default", (), "bfloat16"),
         ("original", ("--recipe", "original", "--batch_size", "32"), "float32"),
@@ -78,7 +78,7 @@ def test_the_default_recipe_takes_the_precision_of_the_processor(text, monkeypat
         assert main(arguments(name, *more)) == 0
         assert precision_of(str(text.folder / name)) == expected
     # The same command still resumes the run on a CPU with another default precision.
-    monkeypatch.setattr("bilm.training.planning.fast_precision", lambda: "float32")
+    monkeypatch.setattr("bilm.cli.train.fast_precision", lambda: "float32")
     assert main(arguments("default")) == 0
 
 
@@ -205,15 +205,11 @@ def test_restart_of_a_run_that_is_done(trained, capsys):
     assert "More --n_epochs train it further." in captured.err
 
 
-def test_epochs_replace_the_steps_of_a_run_by_time():
+def test_epochs_replace_the_steps_of_a_run():
     options = Options.from_dict(preset("tiny") | {"n_steps": 100}, training=True)
-    names = ("batch_size", "learning_rate", "adam_learning_rate", "n_train_tokens", "reset_rate")
-    names += ("warmup_steps",)
-    flags = argparse.Namespace(**dict.fromkeys((*names, "lr_schedule", "time")), n_epochs=3)
-    found = override(options, flags)
-    assert (found.n_epochs, found.n_steps) == (3, None)
-    flags.n_epochs = None
-    assert override(options, flags) == options
+    changed = override(options, argparse.Namespace(n_epochs=3))
+    assert (changed.n_epochs, changed.n_steps) == (3, None)
+    assert override(options, argparse.Namespace(n_epochs=None)) == options
 
 
 def test_a_run_that_is_done_is_of_its_text(trained, capsys):

@@ -126,19 +126,6 @@ def test_the_way_to_read_changes_nothing(small_model, corpus):
     assert result.n_predictions == sum(len(sentence) + 1 for sentence in corpus.sentences)
 
 
-def test_the_checksum_is_that_of_the_words(small_model, corpus):
-    """However the text is cut into batches, or divided among workers."""
-    options = small_model.options
-
-    def checksum(name="heldout.txt", n=2, **data):
-        return small_model.test(corpus.data(options, name, test=True, **data), n).checksum
-
-    whole = checksum()
-    assert whole == checksum(n=5)
-    assert whole == sum(checksum(worker=(k, 2)) for k in range(2)) % 2**32
-    assert whole != checksum("long.txt")
-
-
 def test_data_with_iter_batches_alone(small_model):
     """States are passed from batch to batch; a second evaluation starts again from zeros."""
     batches = [random_batch(seed) for seed in range(4)]

@@ -198,7 +198,7 @@ def test_a_command_that_is_interrupted_saves_its_steps(text, tmp_path, number):
     save_dir = tmp_path / "run"
     endless = ("--n_epochs", "100000", "--save_minutes", "60", "--heldout_every", "100000epochs")
     process = start_bilm([*command_of(text, save_dir), *endless])
-    wait_for((save_dir / "vocab.txt").exists, process)  # after the first step
+    wait_for((save_dir / "train_log.jsonl").exists, process)  # after the first step
     process.send_signal(number)
     _, error = process.communicate()
     assert process.returncode == 130 and "the same command resumes the run" in error

@@ -354,38 +354,38 @@ NETWORK_CHOICE = {
     "--options_file FILE": "options.json of a training run, instead of a preset",
 }
 PRECISION = {"--precision float32|bfloat16": "precision of matrix products (default: float32)"}
-_RUN = {
+RUN = {
     "--n_epochs N": "passes over the corpus (default of a preset: 1 to 10, by its size; of "
     "--init_from with weights: 1)",
     "--batch_size ROWS": "rows of a batch, per GPU",
     "--learning_rate X": "learning rate of Adagrad, which trains all weights, or with Muon or Adam "
     "only the word rows (softmax, word embeddings)",
-    "--adam_learning_rate X": "learning rate of Muon and Adam, which train the other weights in "
-    "the default recipe",
     "--n_train_tokens TOKENS": "words and sentence ends of one epoch (default: counted in the "
     "corpus)",
+    "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
+}
+NEW_RUN = {
+    "--adam_learning_rate X": "learning rate of Muon and Adam, which train the other weights in "
+    "the default recipe",
+    "--lr_schedule constant|linear|cosine": "after the warm-up the learning rate stays constant, "
+    "or falls to zero linearly or along a cosine (the default recipe: linear; original: constant)",
+    "--warmup_steps N>=0": "steps in which the learning rate rises from near zero (the default "
+    "recipe: 200; original: 0)",
     "--reset_rate P": "probability that a sentence starts from zero LSTM states, as every "
     "sentence does in use; 0 trains like the original program",
-    "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
-    "--seed N>=0": "random seed (default of a new run: 0)",
-    "--precision float32|bfloat16": "precision of matrix products (default of a new run: "
-    "bfloat16 with the default recipe on CPUs that have instructions for it, otherwise float32)",
+    "--seed N>=0": "random seed (default: 0)",
+    "--precision float32|bfloat16": "precision of matrix products (default: bfloat16 with the "
+    "default recipe on CPUs that have instructions for it, otherwise float32)",
     "--save_minutes X": "minutes between checkpoints (default: 10); one is always written at the "
     "end",
 }
-_MONITORING = {
+MONITORING = {
     "--heldout_prefix GLOB": "held-out text: its perplexity (full softmax) is measured during "
     "training, and the best model is kept in the folder `best` in --save_dir",
     "--heldout_every INTERVAL": "how often to measure it: epoch, 2epochs, 500steps, 30min or the "
     "like (default: epoch)",
     "--patience N": "stop after N measurements in a row without a new best (default: never)",
     "--tensorboard": "write files for TensorBoard next to the log (needs the package tensorboard)",
-}
-_SCHEDULE = {
-    "--lr_schedule constant|linear|cosine": "after the warm-up the learning rate stays constant, "
-    "or falls to zero linearly or along a cosine (the default recipe: linear; original: constant)",
-    "--warmup_steps N>=0": "steps in which the learning rate rises from near zero (the default "
-    "recipe: 200; original: 0)",
 }
 FINE_TUNING = {
     "--init_from MODEL": "folder of checkpoints (ours or the original's), a checkpoint, a folder "
@@ -398,37 +398,12 @@ FINE_TUNING = {
 }
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that may differ between calls of a run."""
-    group = parser.add_argument_group(
-        "the run",
-        "These flags override the preset, the options file, or the run that is continued, from "
-        "which the defaults come.",
-    )
-    add(group, _RUN)
-    add(parser.add_argument_group("monitoring"), _MONITORING)
-    add(parser.add_argument_group("learning rate schedule"), _SCHEDULE)
-    parser.set_defaults(n_gpus=1, save_minutes=10.0)
-    # Only `bilm train` has these flags.
-    parser.set_defaults(init_from=None, init_vocab=None, recipe="default", time=None)
-
-
 def require_effect(args: argparse.Namespace, needs: str, *names: str) -> None:
     """Reject flags of the command line that have no effect without `needs`, such as another
     flag."""
     for name in names:
         if name in args.typed:
             usage_error(args, f"--{name} requires {needs}")
-
-
-def require_partners(args: argparse.Namespace) -> None:
-    """Reject missing or contradictory flags."""
-    if args.heldout_prefix is None:
-        require_effect(args, "--heldout_prefix", "patience", "heldout_every")
-    if args.init_from is None:
-        require_effect(args, "--init_from", "init_vocab")
-    if args.time is not None and args.n_epochs is not None:
-        usage_error(args, "--time replaces --n_epochs")
 
 
 # Pretrained models

@@ -24,9 +24,12 @@ one of them fails, the others end as well; start the same command on all of them
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
+import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 from bilm.cli import flags, training_run
@@ -34,6 +37,9 @@ from bilm.core.errors import InputError, differences, without_secrets
 from bilm.core.options import Options, preset, preset_like
 from bilm.files.reading import find_files, holds_checkpoint
 from bilm.intervals import parse_duration
+
+_OVERRIDES = ("batch_size", "learning_rate", "adam_learning_rate", "n_train_tokens", "reset_rate",
+              "warmup_steps")  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,13 +52,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, flags.corpus("--train_prefix", "text to train on"), required=True)
     flags.add(parser.add_mutually_exclusive_group(), flags.NETWORK_CHOICE)
     flags.add(parser, flags.RECIPE | flags.TIME)
-    flags.add_run(parser)
+    group = parser.add_argument_group(
+        "the run", "These flags override the preset or the options file."
+    )
+    flags.add(group, flags.RUN | flags.NEW_RUN)
+    flags.add(parser.add_argument_group("monitoring"), flags.MONITORING)
     group = parser.add_argument_group("fine-tuning (start with a trained model)")
     flags.add(group, flags.FINE_TUNING)
+    parser.set_defaults(recipe="default", n_gpus=1, seed=0, save_minutes=10.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    flags.require_partners(args)
+    if args.heldout_prefix is None:
+        flags.require_effect(args, "--heldout_prefix", "patience", "heldout_every")
+    if args.init_from is None:
+        flags.require_effect(args, "--init_from", "init_vocab")
+    if args.time is not None and args.n_epochs is not None:
+        flags.usage_error(args, "--time replaces --n_epochs")
     if args.options_file is not None:
         flags.require_effect(args, "a preset, whose options it sets", "recipe")
     flags.require_inputs(args)
@@ -63,7 +79,11 @@ def run(args: argparse.Namespace) -> int:
     # Options and vocabulary are checked before TensorFlow is imported, unless --init_from needs it.
     if args.init_from is not None:
         training_run.join_workers(args.n_gpus)
-    options = training_run.override(_chosen_options(args), args)
+    options = training_run.override(_chosen_options(args), args, *_OVERRIDES)
+    if args.lr_schedule is not None:
+        options = dataclasses.replace(options, schedule=args.lr_schedule)
+    if args.time is not None:
+        options = dataclasses.replace(options, n_epochs=None, n_steps=None)
     tokenizer = read_record(find_files(args.train_prefix)) or options.tokenizer
     if args.init_from is not None:
         warn_if_other_tokenizer(args.train_prefix, options.tokenizer)
@@ -72,15 +92,27 @@ def run(args: argparse.Namespace) -> int:
     vocabulary, options = training_run.load_vocabulary(args, options, source)
     if args.init_from is None:
         training_run.join_workers(args.n_gpus)
-    from bilm.training.planning import fast_precision
-
-    settings = training_run.run_settings(args, None)
-    if args.precision is None and options.optimizer != "adagrad":
-        settings["precision"] = fast_precision()
+    settings = flags.keywords(
+        args, "seed", "precision", "init_from", "init_vocab", "save_minutes", "patience",
+        "tensorboard", "heldout_prefix",
+    )  # fmt: skip
+    if args.precision is None:
+        settings["precision"] = "float32" if options.optimizer == "adagrad" else fast_precision()
+    settings |= {"heldout_every": args.heldout_every or "epoch", "time_limit": args.time}
     checkpoint = None
     if holds_checkpoint(args.save_dir):
         options, checkpoint = _find_same_run(args, options, settings)
-    return training_run.run_training(args, options, settings, vocabulary, checkpoint)
+    return training_run.run_training(args, options, vocabulary, checkpoint, **settings)
+
+
+def fast_precision() -> str:
+    """ "bfloat16" if the CPU multiplies it faster than float32 (AVX-512 BF16 or AMX, as Linux
+    reports them), otherwise "float32"."""
+    with contextlib.suppress(OSError):
+        features = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if re.search(r"\b(avx512_bf16|amx_bf16)\b", features):
+            return "bfloat16"
+    return "float32"
 
 
 def _chosen_options(args: argparse.Namespace) -> Options:
@@ -143,9 +175,11 @@ def _find_same_run(
         if args.precision is None:
             settings["precision"] = state.precision
         options = dataclasses.replace(options, **values)
-        theirs = saved.training_dict() | {name: getattr(state, name) for name in settings}
-        ours = options.training_dict() | settings
+        ours = options.training_dict() | flags.keywords(args, "seed")
+        ours |= {"precision": settings["precision"]}
         ours["init_from"] = args.init_from and without_secrets(args.init_from)
+        names = ("seed", "precision", "init_from")
+        theirs = saved.training_dict() | {name: getattr(state, name) for name in names}
         seconds = None if args.time is None else parse_duration(args.time)
         theirs["seconds of --time"], ours["seconds of --time"] = state.time_limit, seconds
         reason = "; ".join(differences(theirs, ours))

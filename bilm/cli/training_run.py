@@ -1,5 +1,5 @@
-"""Training folders, for several subcommands; and a call of `bilm train` or `bilm restart`: flags,
-the run with its progress, and its report."""
+"""Training folders, for several subcommands; and a call of `bilm train` or `bilm restart`: the run
+with its progress, and its report."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import os
 import shlex
 import signal
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli import flags, text_command
+from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.core.options import MOST_CHARACTERS, Options
-from bilm.files.reading import VOCABULARY_FILE, find_files, read_text
-from bilm.files.writing import atomic_write
+from bilm.files.reading import VOCABULARY_FILE, find_files, holds_checkpoint
 from bilm.progress import ProgressDisplay, duration
 from bilm.terminal import count, import_tensorflow, note
 
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
 
 # Steps whose mean loss gives the training perplexity.
 _LAST_STEPS = 100
-_OVERRIDES = (
-    "n_epochs", "batch_size", "learning_rate", "adam_learning_rate", "n_train_tokens", "reset_rate",
-    "warmup_steps",
-)  # fmt: skip
 
 
 # Training folders
@@ -97,7 +92,7 @@ def open_corpus(
 
 def model_folder(args: argparse.Namespace) -> str:
     """--save_dir, or with --best its folder of the best model."""
-    from bilm.files.checkpoints import BEST_FOLDER, holds_checkpoint
+    from bilm.files.checkpoints import BEST_FOLDER
 
     if not args.best:
         return args.save_dir
@@ -124,37 +119,27 @@ def join_workers(n_gpus: int) -> None:
     find_replicas(n_gpus)
 
 
-def override(options: Options, args: argparse.Namespace) -> Options:
-    """The options, overridden by the flags."""
-    values = flags.keywords(args, *_OVERRIDES) | {"schedule": args.lr_schedule}
-    options = dataclasses.replace(options, **{k: v for k, v in values.items() if v is not None})
-    if args.time is not None:
-        return dataclasses.replace(options, n_epochs=None, n_steps=None)
-    return options if args.n_epochs is None else dataclasses.replace(options, n_steps=None)
-
-
-def run_settings(args: argparse.Namespace, state: RunState | None) -> dict[str, Any]:
-    """Arguments of `bilm.train`: from the flags, otherwise from the run that is continued."""
-    from bilm.training.state import RunState
-
-    before = RunState((0, 0)) if state is None else state
-    values = flags.keywords(args, "seed", "precision", "init_from")
-    return {name: getattr(before, name) if v is None else v for name, v in values.items()}
+def override(options: Options, args: argparse.Namespace, *names: str) -> Options:
+    """The options, overridden by the flags `names` and --n_epochs."""
+    values = flags.keywords(args, *names, "n_epochs")
+    if args.n_epochs is not None:
+        options = dataclasses.replace(options, n_steps=None)
+    return dataclasses.replace(options, **{k: v for k, v in values.items() if v is not None})
 
 
 def run_training(
     args: argparse.Namespace,
     options: Options,
-    settings: dict[str, Any],
     vocabulary: Vocabulary,
     checkpoint: str | None,
+    *,
+    heldout_prefix: str | None = None,
+    **settings: Any,
 ) -> int:
     """Train into --save_dir with progress and print a report; resume from `checkpoint`, if it is
-    not None."""
+    not None. `settings` are passed to `bilm.train`."""
     if options.optimizer == "adagrad":
         flags.require_effect(args, "the optimizer muon or adam", "adam_learning_rate")
-    from bilm.data.untokenized import warn_if_untokenized
-    from bilm.files.checkpoints import holds_checkpoint
     from bilm.training import train
     from bilm.training.replicas import find_worker
 
@@ -165,37 +150,20 @@ def run_training(
     worker = find_worker()
     shuffled = {"shuffle_on_load": True, "seed": settings["seed"], "worker": worker.share}
     corpus = open_corpus(options, args.train_prefix, vocabulary, **shuffled)
-    texts, heldout = {"train_prefix": corpus}, None
-    if worker.is_chief:
-        file = find_files(args.train_prefix)[0]
-        warn_if_untokenized(map(str.split, read_text(file)), file)
-        _check_heldout(args, options.tokenizer)
-    if args.heldout_prefix is not None:
+    heldout = None
+    if heldout_prefix is not None:
         in_order = {"test": True, "worker": worker.share}
-        heldout = open_corpus(options, args.heldout_prefix, vocabulary, **in_order)
-        texts["heldout_prefix"] = heldout
+        heldout = open_corpus(options, heldout_prefix, vocabulary, **in_order)
+        if worker.is_chief:
+            _check_heldout(args.train_prefix, heldout_prefix, options.tokenizer)
     if checkpoint is not None:
         note(f"resuming from {checkpoint}")
-    elif options.n_train_tokens is None:
-        # Counted now, so that the text is not read again for the note below and in `train`.
-        for text in texts.values():
-            _ = text.n_train_tokens
-    _note_words(texts, vocabulary, options.max_word_length or MOST_CHARACTERS)
-    note("reading the corpus and compiling the model ...")
-    if checkpoint is None and args.n_train_tokens is None and worker.is_chief:
-        _check_train_tokens(options, args, corpus)
+    else:
+        _note_text(args, options, corpus)
+        note("reading the corpus and compiling the model ...")
     with ProgressDisplay() as display:
         show = training_display(display, options.sample_softmax)
-
-        def progress(record: RunState) -> None:
-            show(record)
-            # After a step, the inputs are known to be valid.
-            if worker.is_chief:
-                _keep_vocabulary(vocabulary, args.save_dir)
-
-        settings |= flags.keywords(args, "save_minutes", "patience", "init_vocab", "tensorboard")
-        settings |= {"heldout": heldout, "heldout_every": args.heldout_every or "epoch"}
-        settings |= {"time_limit": args.time, "progress": progress}
+        settings |= {"heldout": heldout, "progress": show}
         folders = args.save_dir, args.save_dir  # of checkpoints and log
         try:
             record = train(options, corpus, args.n_gpus, *folders, checkpoint, **settings)
@@ -206,65 +174,43 @@ def run_training(
                     f"The last checkpoint is in {args.save_dir}; the same command resumes the run."
                 )
             raise KeyboardInterrupt(saved) from None
-    if worker.is_chief:  # a killed run may have finished all steps without it
-        _keep_vocabulary(vocabulary, args.save_dir)
     _report(record, args.save_dir, options.sample_softmax)
     return 0
 
 
-def _check_heldout(args: argparse.Namespace, tokenizer: str | None) -> None:
+def _check_heldout(training_prefix: str, heldout_prefix: str, tokenizer: str | None) -> None:
     """Warn if the held-out text is not held out, or was split by another tokenizer."""
-    text_command.warn_of_tokenizer(args, tokenizer)
+    from bilm.data.untokenized import warn_if_other_tokenizer
+
+    warn_if_other_tokenizer(heldout_prefix, tokenizer)
     training, heldout = (
-        set(map(os.path.realpath, find_files(pattern))) if pattern is not None else set()
-        for pattern in (args.train_prefix, args.heldout_prefix)
+        set(map(os.path.realpath, find_files(pattern)))
+        for pattern in (training_prefix, heldout_prefix)
     )
     if both := training & heldout:
         note(f"Warning: --heldout_prefix has {count(len(both), 'file')} of the training text.")
 
 
-def _check_train_tokens(options: Options, args: argparse.Namespace, corpus: LMDataset) -> None:
-    """Warn if the options file has the size of another corpus, as the file of a run does."""
-    n_tokens = options.n_train_tokens
-    if n_tokens not in (None, corpus.n_train_tokens):
-        note(
-            f"Warning: {args.options_file}: n_train_tokens is {n_tokens:,}, but --train_prefix has "
-            f"{corpus.n_train_tokens:,} words and sentence ends: an epoch of this run has "
-            f"{n_tokens:,}. Leave n_train_tokens out, and they are counted."
-        )
-
-
-def _note_words(
-    texts: Mapping[str, LMDataset], vocabulary: Vocabulary, max_word_length: int
-) -> None:
-    """Print the proportion of unknown tokens, and the number of words that are cut."""
+def _note_text(args: argparse.Namespace, options: Options, corpus: LMDataset) -> None:
+    """Print the proportion of unknown tokens, and the number of words that are cut; warn if the
+    options file has the size of another corpus, as the file of a run does."""
     from bilm.data.encoding import is_cut
 
-    for flag, text in texts.items():
-        unknown = text.unknown_share()
-        note(f"--{flag}: {unknown:.1%} of the tokens are outside the vocabulary")
-    if n_cut := sum(is_cut(word, max_word_length) for word in vocabulary.words):
+    if args.n_train_tokens is None:
+        n_tokens, counted = options.n_train_tokens, corpus.n_train_tokens
+        if n_tokens not in (None, counted):
+            note(
+                f"Warning: {args.options_file}: n_train_tokens is {n_tokens:,}, but --train_prefix "
+                f"has {counted:,} words and sentence ends: an epoch of this run has {n_tokens:,}. "
+                "Leave n_train_tokens out, and they are counted."
+            )
+    note(f"--train_prefix: {corpus.unknown_share():.1%} of the tokens are outside the vocabulary")
+    length = options.max_word_length or MOST_CHARACTERS
+    if n_cut := sum(is_cut(word, length) for word in corpus.vocab.words):
         note(
-            f"{count(n_cut, 'word')} of the vocabulary of more than {max_word_length - 2} bytes "
-            f"will be cut: max_characters_per_token is {max_word_length} in the options."
+            f"{count(n_cut, 'word')} of the vocabulary of more than {length - 2} bytes "
+            f"will be cut: max_characters_per_token is {length} in the options."
         )
-
-
-def _keep_vocabulary(vocabulary: Vocabulary, save_dir: str) -> None:
-    """Write the vocabulary to the run's folder and its folder `best`, so that both are complete.
-
-    `best` may appear after hours, when the vocabulary's file may have other words.
-    """
-    from bilm.files.checkpoints import BEST_FOLDER
-
-    for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
-        path = os.path.join(folder, VOCABULARY_FILE)
-        if os.path.isdir(folder) and not os.path.exists(path):
-            with (
-                atomic_write(path) as temporary,
-                open(temporary, "w", encoding="utf-8", newline="\n") as copy,
-            ):
-                copy.writelines(f"{word}\n" for word in vocabulary.words)
 
 
 # Display

@@ -176,7 +176,7 @@ class Options(_CheckedFields):
 
     Attributes:
         char_cnn: None: a word-level model.
-        dropout, n_epochs: None: chosen by the size of the text (`bilm.training.planning`).
+        dropout, n_epochs: None: chosen by the size of the text (`bilm.training.state`).
         all_clip_norm_val: bound of the gradient's global norm; None: no bound.
         n_train_tokens: predictions per direction and epoch: words and sentence ends.
         batch_size: rows per device.

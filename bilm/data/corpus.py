@@ -17,6 +17,7 @@ import numpy as np
 
 from bilm.core.errors import InputError, Rule, differences, integer, plain, require, shown
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
+from bilm.data.untokenized import N_SENTENCES, warn_if_untokenized
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike, find_files, new_digest, read_text
 
@@ -60,10 +61,13 @@ class Corpus:
         self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}
         self._digests: dict[str, str] = {}  # see `text_digest`, of each file as last read
-        if not any(True for path in self.files for _ in self.sentences(path)):
+        sentences = itertools.chain.from_iterable(map(self.sentences, self.files))
+        sample = list(itertools.islice(sentences, N_SENTENCES))
+        if not sample:
             index, count = self.worker
             share = f" for worker {index} of {count}" if count > 1 else ""
             raise InputError(f"{self.filepattern}: no sentence in these files{share}.")
+        warn_if_untokenized(sample, self.files[0])
 
     @functools.cached_property
     def fingerprint(self) -> int:

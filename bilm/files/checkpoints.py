@@ -12,6 +12,7 @@ TensorFlow reads them: load only checkpoints that you trust.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import glob
 import logging
@@ -19,7 +20,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from bilm.core.weight_names import Weight
 from bilm.files.reading import (
     OPTIONS_FILE,
     STATE_FILE,
+    VOCABULARY_FILE,
     PathLike,
     add_input,
     read_json_object,
@@ -90,6 +92,7 @@ def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"The folder {folder!r} does not exist.")
     options = read_json_object(os.path.join(folder, OPTIONS_FILE), "options file")
+    _protect(folder)
     prefixes = list(list_checkpoints(folder).values())
     if not prefixes:
         raise FileNotFoundError(f"The folder {folder!r} holds no checkpoint (model.ckpt-N.index).")
@@ -100,20 +103,30 @@ def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any
     raise InputError(f"{folder} must hold an intact checkpoint, damaged: {', '.join(prefixes)}.")
 
 
+def run_files(folder: PathLike) -> list[Path]:
+    """The files of a run, which nothing else may replace: in its folder, or in its folder `best`,
+    both folders' files."""
+    run = Path(folder)
+    run = run.parent if run.name == BEST_FOLDER else run
+    names = (OPTIONS_FILE, VOCABULARY_FILE, STATE_FILE, "model.ckpt-*", "train_log*.jsonl")
+    return [path for each in (run, run / BEST_FOLDER) for name in names for path in each.glob(name)]
+
+
+def _protect(folder: PathLike) -> None:
+    """Record that the subcommand reads a run."""
+    for path in run_files(folder):
+        with contextlib.suppress(FileNotFoundError):  # the run may be going on
+            add_input(str(path))
+
+
 def is_intact(prefix: str) -> bool:
     """Whether all tensors of a checkpoint agree with their checksums."""
-    _add_inputs(prefix)
     try:
         for name, dtype in open_checkpoint(prefix).get_variable_to_dtype_map().items():
             restore_tensor(prefix, name, dtype)
         return True
     except (OSError, InputError):
         return False
-
-
-def _add_inputs(prefix: str) -> None:
-    for path in glob.glob(f"{glob.escape(prefix)}.*"):
-        add_input(path)
 
 
 def _escaped(path: str) -> str:
@@ -135,7 +148,7 @@ def _link_to(folder: str) -> str:
 def open_checkpoint(path: str) -> Any:
     """TensorFlow's reader of a checkpoint, by its prefix (`.../model.ckpt-10`)."""
     require_file(f"{path}.index", "checkpoint")
-    _add_inputs(path)
+    _protect(os.path.dirname(path))
     try:
         return tf.train.load_checkpoint(_escaped(path))
     except _DAMAGED as error:
@@ -235,24 +248,23 @@ def save_checkpoint(
     new file remains. `tensors` may be arrays, tensors, variables or text.
     """
     prefix, folder = checkpoint_prefix(save_dir, step), Path(save_dir)
-    saving = _begin_saving(folder)
-    temporary = checkpoint_prefix(saving, step)
     values_by_name = {PERPLEXITY: np.float32(0.0), **tensors, STEP: np.float32(step)}
     names = sorted(values_by_name)
-    try:
-        with tf.device("/cpu:0"):
-            values = [tf.convert_to_tensor(values_by_name[name]) for name in names]
-            no_slices = [""] * len(names)
-            tf.raw_ops.SaveV2(
-                prefix=temporary, tensor_names=names, shape_and_slices=no_slices, tensors=values
-            )
+    with _saving(folder) as saving:
+        temporary = checkpoint_prefix(saving, step)
+        try:
+            with tf.device("/cpu:0"):
+                tf.raw_ops.SaveV2(
+                    prefix=temporary,
+                    tensor_names=names,
+                    shape_and_slices=[""] * len(names),
+                    tensors=[tf.convert_to_tensor(values_by_name[name]) for name in names],
+                )
+        except tf.errors.OpError as error:
+            raise OSError(f"{prefix}: cannot be written: {error.message}") from error
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
         _put_in_place(saving, folder, os.path.basename(prefix))
-    except tf.errors.OpError as error:
-        raise OSError(f"{prefix}: cannot be written: {error.message}") from error
-    finally:
-        _end_saving(folder)
     tidy_folder(save_dir, step, keep)
     return prefix
 
@@ -265,7 +277,7 @@ def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
     """
     folder = Path(save_dir)
     for each in (folder, folder / BEST_FOLDER):
-        _end_saving(each)
+        shutil.rmtree(each / _SAVING, ignore_errors=True)
     recorded = _read_record(folder)
     prefixes = {n: os.path.basename(prefix) for n, prefix in list_checkpoints(folder).items()}
     names = [name for n, name in prefixes.items() if n <= step and name in recorded][-keep:]
@@ -273,34 +285,28 @@ def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
         _keep_only(folder, names)
 
 
-def _begin_saving(folder: Path) -> Path:
-    """An empty subfolder for the files of a checkpoint."""
-    _end_saving(folder)
+@contextlib.contextmanager
+def _saving(folder: Path) -> Iterator[Path]:
+    """An empty subfolder for the files of a checkpoint, removed after the block."""
     saving = folder / _SAVING
+    shutil.rmtree(saving, ignore_errors=True)  # of a killed run
     saving.mkdir()
-    return saving
+    try:
+        yield saving
+    finally:
+        shutil.rmtree(saving, ignore_errors=True)
 
 
 def _put_in_place(saving: Path, folder: Path, name: str) -> None:
-    """Rename the files of a checkpoint, the index last; then record its name."""
-    _write_record(saving, [*(each for each in _read_record(folder) if each != name), name])
+    """Rename the files of a checkpoint, the index last; the caller then records it as the newest.
+
+    It is recorded before as well, so that a later run removes what a killed one leaves.
+    """
+    _write_record(folder, [name, *(each for each in _read_record(folder) if each != name)])
     # An old index must never be next to new data.
     (folder / f"{name}.index").unlink(missing_ok=True)
-    for file in (*(f"{name}{suffix}" for suffix in SUFFIXES), STATE_FILE):
-        os.replace(saving / file, folder / file)
-
-
-def _end_saving(folder: Path) -> None:
-    """Finish what a killed run was doing: remove data in place without the index, or record a
-    checkpoint in place; and remove the subfolder."""
-    saving = folder / _SAVING
-    indices = list(saving.glob("model.ckpt-*.index"))
-    for index in indices:
-        if not (folder / index.name).exists():
-            (folder / f"{index.stem}{SUFFIXES[0]}").unlink(missing_ok=True)
-    if not indices and (saving / STATE_FILE).exists():
-        os.replace(saving / STATE_FILE, folder / STATE_FILE)
-    shutil.rmtree(saving, ignore_errors=True)
+    for suffix in SUFFIXES:
+        os.replace(saving / f"{name}{suffix}", folder / f"{name}{suffix}")
 
 
 def _keep_only(folder: Path, names: Sequence[str]) -> None:
@@ -337,41 +343,18 @@ def keep_best(save_dir: PathLike, prefix: str) -> str:
     The files are hard links where the file system allows, so they take no extra disk space. The
     previous best checkpoint is removed once the new one is in place.
     """
-    folder = Path(save_dir, BEST_FOLDER)
+    folder, name = Path(save_dir, BEST_FOLDER), os.path.basename(prefix)
     folder.mkdir(exist_ok=True)
-    name, saving = os.path.basename(prefix), _begin_saving(folder)
-    try:
+    with _saving(folder) as saving:
         for suffix in SUFFIXES:
             _link(prefix + suffix, saving / f"{name}{suffix}")
         _put_in_place(saving, folder, name)
-        _link(os.path.join(save_dir, OPTIONS_FILE), saving / OPTIONS_FILE)
-        os.replace(saving / OPTIONS_FILE, folder / OPTIONS_FILE)
-    finally:
-        _end_saving(folder)
+        for file in (OPTIONS_FILE, VOCABULARY_FILE):
+            if os.path.exists(source := os.path.join(save_dir, file)):
+                _link(source, saving / file)
+                os.replace(saving / file, folder / file)
     _keep_only(folder, [name])
     return str(folder / name)
-
-
-def find_best(ckpt_file: str, best_step: int) -> str | None:
-    """The intact checkpoint of a run's best model, in the folder of `ckpt_file` or its `best`."""
-    folder = os.path.dirname(ckpt_file)
-    folders = (folder, os.path.join(folder, BEST_FOLDER))
-    prefixes = [checkpoint_prefix(folder, best_step) for folder in folders]
-    return next((prefix for prefix in prefixes if is_intact(prefix)), None)
-
-
-def require_own_best(save_dir: PathLike, is_resumed: bool) -> None:
-    """Require that `best` is a folder for this run's best model, without files of other runs.
-
-    If the run resumes from a checkpoint in `save_dir`, the files in `best` belong to it.
-    """
-    folder = Path(save_dir, BEST_FOLDER)
-    is_usable = folder.is_dir() and (is_resumed or not any(folder.iterdir()))
-    if os.path.lexists(folder) and not is_usable:
-        raise InputError(
-            f"{folder}, for the best model of the run, must be an empty folder or not exist: "
-            "remove it, or choose another folder."
-        )
 
 
 def _link(source: str, target: Path) -> None:

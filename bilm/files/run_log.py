@@ -11,7 +11,7 @@ from typing import Any
 
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.files.reading import PathLike
+from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write
 
 LOG_FILE = "train_log.jsonl"
@@ -72,10 +72,8 @@ class RunLog:
 
 def read_log(folder: PathLike) -> list[dict[str, Any]]:
     """The lines of a run's log, in order; `folder` may be the log itself."""
-    path = os.fspath(folder)
-    path = os.path.join(path, LOG_FILE) if os.path.isdir(path) else path
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no training log at {path!r}.")
+    path = os.path.join(folder, LOG_FILE) if os.path.isdir(folder) else folder
+    path = require_file(path, "training log")
     lines = list(_complete_lines(path))
     if not lines:
         raise InputError(

@@ -48,7 +48,6 @@ class Perplexity(float):
     losses: np.ndarray  # float64 (n_directions,), summed over the predictions, in nats
     # Proportion of unknown words in this worker's share; None if the data has no `vocab`.
     unknown: float | None = None
-    checksum: int = 0  # of the predicted words; their order and the batches do not matter
     sentences: SentenceScores | None = None  # if requested
     # Per direction, perplexity of sentences started from the initial states, divided by their
     # perplexity started from the states of training, in this worker's share; None if not measured.

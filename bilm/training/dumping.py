@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 from bilm.core.errors import InputError, one_of, require
 from bilm.core.language_model import LanguageModel
@@ -14,11 +11,11 @@ from bilm.core.options import Options
 from bilm.core.weight_names import with_softmax_datasets
 from bilm.data.vocabulary import vocabulary_of
 from bilm.files.checkpoints import (
-    STATE_FILE,
     load_options_latest_checkpoint,
     names_beside,
     read_checkpoint,
     read_step,
+    run_files,
 )
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
 from bilm.files.weights import WORD_COUNTS, named_states, save_hdf5
@@ -80,7 +77,7 @@ def dump_weights(
             "softmax_dtype requires a separate softmax, but it "
             + ("is tied to the embedding." if with_softmax else "is not written.")
         )
-    inputs = {"tf_save_dir": _training_files(tf_save_dir), "vocab_file": vocab_file}
+    inputs = {"tf_save_dir": run_files(tf_save_dir), "vocab_file": vocab_file}
     outputs = Outputs([outfile, options_file, words_file], inputs=inputs, overwrite=overwrite)
     words = None
     if with_softmax or words_file is not None:
@@ -140,8 +137,3 @@ def _softmax_words(
             f"of {os.fspath(tf_save_dir)}, got {vocabulary.size}."
         )
     return vocabulary.words
-
-
-def _training_files(tf_save_dir: PathLike) -> Iterator[Path]:
-    names = (OPTIONS_FILE, VOCABULARY_FILE, STATE_FILE, "model.ckpt-*")
-    return itertools.chain.from_iterable(map(Path(tf_save_dir).glob, names))

@@ -15,7 +15,7 @@ import numpy as np
 from bilm.core.errors import InputError, integer, require
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
-from bilm.data import Batch, prefetch, reading_method
+from bilm.data import Batch, Vocabulary, prefetch, reading_method
 from bilm.files.checkpoints import load_variables
 from bilm.files.reading import PathLike, require_path
 from bilm.inference.feed import make_feed
@@ -27,7 +27,6 @@ from bilm.inference.scorer import (
     exp_of_loss,
 )
 from bilm.progress import ShowStage, Stage
-from bilm.training.planning import check_vocabulary, data_vocabulary
 
 # Every n-th batch of sentences is also scored from the states of training.
 _COMPARED_EVERY = 8
@@ -88,6 +87,23 @@ def test(
     )
 
 
+def data_vocabulary(data: Any) -> Vocabulary | None:
+    """The vocabulary of a data set, its attribute `vocab`; None without one."""
+    vocabulary = getattr(data, "vocab", None)
+    return vocabulary if isinstance(vocabulary, Vocabulary) else None
+
+
+def check_vocabulary(options: Options, data: Any) -> Vocabulary | None:
+    """The vocabulary of a data set, which must have n_tokens_vocab words; None without one."""
+    vocabulary = data_vocabulary(data)
+    if vocabulary is not None and options.n_tokens_vocab not in (None, vocabulary.size):
+        raise InputError(
+            f"{vocabulary.source} must have n_tokens_vocab = {options.n_tokens_vocab} words, got "
+            f"{vocabulary.size}."
+        )
+    return vocabulary
+
+
 def evaluate(
     scorer: Scorer,
     data: Any,
@@ -111,7 +127,7 @@ def evaluate(
     total, count = np.zeros(options.n_directions), 0
     excess, n_compared = np.zeros(options.n_directions), 0
     vocabulary = data_vocabulary(data)
-    n_unknown, n_words, checksum = 0, 0, 0
+    n_unknown, n_words = 0, 0
     states: Any = None
     # Per batch, for each row: sentence number, number of predictions, summed losses.
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -120,7 +136,6 @@ def evaluate(
     ):
         n_predictions = int(chunk.mask.sum())
         targets = chunk.feed.targets[0][chunk.mask]
-        checksum += _sum_of_hashes(targets)
         if vocabulary is not None:
             n_unknown += int((targets == vocabulary.unk).sum())
             n_words += int((~np.isin(targets, (vocabulary.bos, vocabulary.eos))).sum())
@@ -146,7 +161,6 @@ def evaluate(
     if not count:
         raise InputError("The data holds no prediction to score.")
     result = Perplexity.of_losses(total, count)
-    result.checksum = checksum % 2**32
     result.unknown = None if vocabulary is None else n_unknown / max(n_words, 1)
     if per_sentence:
         numbers, counts, losses_by_row = (
@@ -157,14 +171,6 @@ def evaluate(
     if n_compared:
         result.start_ratio = tuple(exp_of_loss(loss) for loss in (excess / n_compared).tolist())
     return result
-
-
-def _sum_of_hashes(ids: np.ndarray) -> int:
-    """A checksum of ids that does not depend on their order. The checksum of a text is the sum of
-    the checksums of its batches."""
-    x = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    return int((x >> np.uint64(32)).sum(dtype=np.uint64))
 
 
 def _chunks_of_data(

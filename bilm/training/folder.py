@@ -1,4 +1,4 @@
-"""The folder of a run: options, checkpoints, the best model and the log; and resuming from them.
+"""The folder of a run: options, vocabulary, checkpoints, the best model and the log.
 
 All workers contribute their LSTM states to a checkpoint; the chief writes the files.
 """
@@ -7,33 +7,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import NotFiniteError
+from bilm.core.errors import InputError, NotFiniteError
 from bilm.core.options import Options
-from bilm.data import IteratorState
+from bilm.data import Vocabulary
 from bilm.files import checkpoints
-from bilm.files.reading import OPTIONS_FILE, read_json_object
-from bilm.files.run_log import RunLog
+from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike, read_json_object
+from bilm.files.run_log import LOG_FILE, RunLog
 from bilm.files.weights import named_states
-from bilm.files.writing import write_json
-from bilm.training.state import (
-    RECORD,
-    STATES_PREFIX,
-    WORD_COUNTS,
-    RunState,
-    load_lstm_states,
-    read_state,
-)
+from bilm.files.writing import atomic_write, write_json
+from bilm.training.state import RECORD, STATES_PREFIX, WORD_COUNTS, RunState
 from bilm.training.trainer import Trainer
-
-logger = logging.getLogger(__name__)
 
 
 class RunFolder:
@@ -44,6 +35,7 @@ class RunFolder:
         keep: number of checkpoints to keep.
         log: None: no log.
         other_options: the run's options file, whose unknown keys are kept.
+        vocabulary: written as vocab.txt unless that exists; None: not written.
         writes: False for workers other than the chief.
     """
 
@@ -53,6 +45,7 @@ class RunFolder:
         keep: int,
         log: RunLog | None,
         other_options: Mapping[str, Any],
+        vocabulary: Vocabulary | None,
         writes: bool = True,
     ) -> None:
         self.path = path
@@ -60,16 +53,23 @@ class RunFolder:
         self.word_counts: np.ndarray | None = None  # of the training text, stored in checkpoints
         self._keep = keep
         self._other_options = other_options
+        self._vocabulary = vocabulary
         self._writes = writes
         self._written: Options | None = None  # by this call
         self._saved: dict[str, Any] | None = None  # the state in the last checkpoint
 
     def write_options(self, options: Options) -> None:
-        """Write options.json, if it changes."""
-        if self._writes and options != self._written:
-            contents = with_unknown_keys(options.training_dict(), self._other_options)
-            write_json(os.path.join(self.path, OPTIONS_FILE), contents)
-            self._written = options
+        """Write options.json, if it changes, and vocab.txt, if it is missing."""
+        if not self._writes or options == self._written:
+            return
+        contents = with_unknown_keys(options.training_dict(), self._other_options)
+        write_json(os.path.join(self.path, OPTIONS_FILE), contents)
+        words = os.path.join(self.path, VOCABULARY_FILE)
+        if self._vocabulary is not None and not os.path.exists(words):
+            with atomic_write(words) as temporary:
+                lines = "".join(f"{word}\n" for word in self._vocabulary.words)
+                Path(temporary).write_text(lines, encoding="utf-8", newline="\n")
+        self._written = options
 
     def log_line(self, state: RunState, **facts: Any) -> None:
         if self.log is not None:
@@ -119,29 +119,6 @@ class RunFolder:
     def last_checkpoint(self) -> str | None:
         return next(reversed(checkpoints.list_checkpoints(self.path).values()), None)
 
-    def resume(self, state: RunState, trainer: Trainer, ckpt_file: str, is_resumed: bool) -> None:
-        """Continue from a checkpoint; `is_resumed`: it is in this folder.
-
-        The best model is copied to the folder, if it is missing there. If it is missing next to the
-        checkpoint, the best perplexity and patience start again.
-        """
-        _restore(state, trainer, ckpt_file)
-        best = None
-        if is_resumed:
-            # A crash may have occurred before this checkpoint was kept as the best one.
-            best = ckpt_file if state.best_step == state.step else None
-        elif state.best_step is not None:
-            best = checkpoints.find_best(ckpt_file, state.best_step)
-            if best is None:
-                logger.warning(
-                    "%s: the best model of its run (step %d) is missing next to it: the best "
-                    "perplexity and patience start again", ckpt_file, state.best_step,
-                )  # fmt: skip
-                state.forget_best()
-        if best is not None:
-            self.write_options(trainer.options)
-            self.keep_best(best)
-
 
 def with_unknown_keys(contents: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """The contents of an options file, with the keys of another one that are not options."""
@@ -154,48 +131,67 @@ def with_unknown_keys(contents: dict[str, Any], other: Mapping[str, Any]) -> dic
     return {name: other[name] for name in other if name not in names} | contents | nested
 
 
-def stored_options(path: str) -> Mapping[str, Any]:
+# Checks before a run
+
+
+def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None, *, uses_best: bool) -> bool:
+    """Require that no model is overwritten; return whether the checkpoint is in the folder.
+
+    If it is, the best model in the folder belongs to the run. With `uses_best`, the folder must
+    otherwise not have the files of another best model.
+    """
+    folder = os.path.realpath(tf_save_dir)
+    best = os.path.join(tf_save_dir, checkpoints.BEST_FOLDER)
+    is_resumed = bool(restart_ckpt_file) and folder == os.path.dirname(
+        os.path.realpath(restart_ckpt_file or "")
+    )
+    if not is_resumed and checkpoints.holds_checkpoint(tf_save_dir):
+        raise InputError(
+            f"{os.fspath(tf_save_dir)}: the folder holds a trained model; it is not "
+            f"overwritten. Restart from its checkpoint, or choose another folder."
+        )
+    is_free = os.path.isdir(best) and (is_resumed or not os.listdir(best))
+    if uses_best and os.path.lexists(best) and not is_free:
+        raise InputError(
+            f"{best}, for the best model of the run, must be an empty folder or not exist: "
+            "remove it, or choose another folder."
+        )
+    if not is_resumed:
+        return False
+    prefixes = list(checkpoints.list_checkpoints(folder).values())
+    start = os.path.join(folder, os.path.basename(restart_ckpt_file or ""))
+    for prefix in prefixes[prefixes.index(start) + 1 :] if start in prefixes else []:
+        # A damaged checkpoint may be replaced; a warning has been logged before.
+        if checkpoints.is_intact(prefix):
+            raise InputError(
+                f"{restart_ckpt_file}: the folder has a newer checkpoint, "
+                f"{os.path.basename(prefix)}, which would be lost. Resume from that one, or "
+                "train into another folder."
+            )
+    return True
+
+
+def check_options(tf_save_dir: PathLike, contents: dict[str, Any]) -> None:
+    """Require that options can be written, and that no other options.json is overwritten, such as a
+    model's inference options."""
+    try:
+        ours = json.loads(json.dumps(contents))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"options must hold values of JSON only: {error}.") from None
+    is_run = checkpoints.holds_checkpoint(tf_save_dir) or Path(tf_save_dir, LOG_FILE).exists()
+    if is_run or not (stored := dict(stored_options(tf_save_dir))):
+        return
+    for name in ("n_train_tokens", "n_epochs", "n_steps", "dropout"):  # `train` may choose these
+        stored.pop(name, None)
+        ours.pop(name, None)
+    if stored != ours:
+        raise InputError(
+            f"{Path(tf_save_dir, OPTIONS_FILE)} must not exist, because its options are not those "
+            "of this run: choose another folder, or remove it."
+        )
+
+
+def stored_options(path: PathLike) -> Mapping[str, Any]:
     """The contents of a folder's options.json; empty if it is missing."""
     file = os.path.join(path, OPTIONS_FILE)
     return read_json_object(file, "options file") if os.path.exists(file) else {}
-
-
-def _restore(state: RunState, trainer: Trainer, ckpt_file: str) -> None:
-    """Set the variables, the LSTM states and the iterator state of a run; `state` has everything
-    else of the checkpoint already, except its batch shape."""
-    with trainer.replicas.scope():
-        checkpoints.load_variables(ckpt_file, trainer.table, trainer.slots)
-    saved = read_state(ckpt_file)
-    if saved is None:
-        # The original did not record its number of devices.
-        state.step, state.tokens, state.passes = checkpoints.read_step(ckpt_file), None, None
-        return
-    worker, states = trainer.replicas.worker, saved.iterator_state
-    if (saved.batch_shape, len(states)) == (trainer.batch_shape, worker.count):
-        zeros = trainer.model.network.zero_states(trainer.batch_shape[0])
-        trainer.lstm_states = trainer.local_states(load_lstm_states(ckpt_file, zeros))
-        state.iterator_state = (states[worker.index],)
-    else:
-        state.iterator_state = (_other_rows(trainer, ckpt_file, saved),)
-
-
-def _other_rows(trainer: Trainer, ckpt_file: str, saved: RunState) -> IteratorState | None:
-    """The iterator state for another batch shape or number of workers."""
-    worker, n_saved = trainer.replicas.worker, len(saved.iterator_state)
-    is_same = n_saved == worker.count
-    logger.warning(
-        "%s: batches were %d rows by %d tokens and are now %d by %d%s; the LSTM states start at "
-        "zero, and %s",
-        ckpt_file, *saved.batch_shape, *trainer.batch_shape,
-        "" if is_same else f", workers were {n_saved} and are now {worker.count}",
-        "the text continues with new sentences" if is_same else
-        "the shard that was being read is read again from its start",
-    )  # fmt: skip
-    states = [state for state in saved.iterator_state if state is not None]
-    if not states:
-        return None
-    if is_same:
-        state = states[worker.index]
-    else:
-        state = min(states, key=lambda state: state.shard).with_worker(*worker.share)
-    return state.with_batches(*trainer.feed_shape)

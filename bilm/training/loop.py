@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,11 @@ from bilm.data import Batch, IteratorState, prefetch, reading_method
 from bilm.inference.feed import make_feed
 from bilm.inference.scorer import Perplexity, Scorer
 from bilm.intervals import Interval
-from bilm.training.evaluation import evaluate
+from bilm.training.evaluation import data_vocabulary, evaluate
 from bilm.training.folder import RunFolder
 from bilm.training.inputs import StepInputs, sentence_marks, step_inputs
 from bilm.training.interrupts import Interrupts
-from bilm.training.planning import choose_dropout, data_vocabulary
-from bilm.training.state import RunState, mean_over_rows
+from bilm.training.state import RunState, choose_dropout, mean_over_rows
 from bilm.training.trainer import Signals, Trainer
 
 logger = logging.getLogger(__name__)
@@ -46,34 +46,27 @@ _HINTS: dict[type, str] = {
 }
 
 
+@dataclass
 class Loop:
-    """The loop over the steps of a call of `train`; arguments as there.
+    """The loop over the steps of a call of `train`; attributes as there.
 
-    Args:
-        state: changed by every step.
-        begun: time.monotonic() at the beginning of the call.
+    `state` is changed by every step; `begun` is time.monotonic() at the beginning of the call.
     """
 
-    def __init__(
-        self,
-        state: RunState,
-        trainer: Trainer,
-        folder: RunFolder,
-        data: Any,
-        *,
-        begun: float,
-        save_seconds: float,
-        progress: Progress | None,
-        heldout: Any,
-        every: Interval,
-        patience: int | None,
-    ) -> None:
-        self.state, self.trainer, self.folder, self.data = state, trainer, folder, data
-        self._progress = progress
-        self._heldout, self._every, self._patience = heldout, every, patience
-        self._save_seconds = save_seconds
-        self._zero_time = begun - state.elapsed  # when an uninterrupted run would have begun
-        self._scorer = Scorer(trainer.model)
+    state: RunState
+    trainer: Trainer
+    folder: RunFolder
+    data: Any
+    heldout: Any
+    every: Interval
+    patience: int | None
+    save_seconds: float
+    progress: Progress | None
+    begun: float
+
+    def __post_init__(self) -> None:
+        self._zero_time = self.begun - self.state.elapsed  # when an uninterrupted run would begin
+        self._scorer = Scorer(self.trainer.model)
         self._interrupts = Interrupts()
         self._evaluated_at = self._saved_at = time.monotonic()
         self._is_consistent = True  # False while a step changes the variables
@@ -112,7 +105,7 @@ class Loop:
                 self._evaluate(is_due > 0)
                 if save > 0:
                     self._save()
-                asks_to_stop = self._progress is not None and bool(self._progress(state))
+                asks_to_stop = self.progress is not None and bool(self.progress(state))
                 # Any worker may end the run; with several workers, one step later.
                 stops = asks_to_stop if worker.is_alone else stop > 0
             if state.position == 0:
@@ -127,7 +120,7 @@ class Loop:
         return state
 
     def _is_out_of_patience(self) -> bool:
-        return self._patience is not None and self.state.since_best >= self._patience
+        return self.patience is not None and self.state.since_best >= self.patience
 
     def _open_data(self) -> Iterator[Any]:
         """The batches from the run's position on. Raises an error if the text is another one, even
@@ -184,8 +177,8 @@ class Loop:
         """This worker's signals for the next step."""
         if not self.trainer.replicas.worker.is_chief:
             return (float(asks_to_stop), 0.0, 0.0, 0.0)
-        now, every = time.monotonic(), self._every
-        save = now - self._saved_at > self._save_seconds
+        now, every = time.monotonic(), self.every
+        save = now - self._saved_at > self.save_seconds
         evaluate = every.unit == "seconds" and now - self._evaluated_at >= every.number
         return (float(asks_to_stop), float(save), float(evaluate), now - self._zero_time)
 
@@ -210,20 +203,19 @@ class Loop:
         """Evaluate the held-out text if the interval has passed, or `now` in any case, but at most
         once per step; and keep the best model. Each worker scores its share."""
         state, trainer = self.state, self.trainer
-        is_due = now or self._every.falls_on(state.done, state.steps_per_epoch)
-        if self._heldout is None or not is_due or state.measured_at == state.step:
+        is_due = now or self.every.falls_on(state.done, state.steps_per_epoch)
+        if self.heldout is None or not is_due or state.measured_at == state.step:
             return
         share = evaluate(
             self._scorer,
-            self._heldout,
+            self.heldout,
             _HELDOUT_ROWS,
             training_states=mean_over_rows(trainer.lstm_states[0]),
             show=lambda _: self._interrupts.due(),
         )
-        values = share.losses.tolist(), share.n_predictions, share.checksum
-        losses, counts, checksums = zip(*trainer.replicas.all_gather(values), strict=True)
+        values = share.losses.tolist(), share.n_predictions
+        losses, counts = zip(*trainer.replicas.all_gather(values), strict=True)
         perplexity = Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
-        perplexity.checksum = sum(checksums) % 2**32
         perplexity.unknown, perplexity.start_ratio = share.unknown, share.start_ratio
         state.add_evaluation(perplexity)
         if trainer.replicas.worker.is_chief:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from bilm.core.errors import (
     InputError,
@@ -19,19 +23,36 @@ from bilm.core.errors import (
     without_secrets,
 )
 from bilm.core.options import Options
-from bilm.files import checkpoints
+from bilm.data import IteratorState, LMDataset, Vocabulary
+from bilm.data.dataset import unknown_share
+from bilm.data.vocabulary import require_same_words
+from bilm.files.checkpoints import load_variables, read_step
 from bilm.files.reading import PathLike, require_path
 from bilm.files.run_log import RunLog
 from bilm.files.writing import locked
+from bilm.inference.feed import make_feed
 from bilm.intervals import Interval, parse_duration
-from bilm.training import planning
-from bilm.training.folder import RunFolder, stored_options
+from bilm.training.evaluation import check_vocabulary, data_vocabulary
+from bilm.training.folder import RunFolder, check_folder, check_options, stored_options
 from bilm.training.loop import Loop, Progress
-from bilm.training.replicas import find_replicas
+from bilm.training.replicas import Worker, find_replicas
 from bilm.training.softmax_start import softmax_start
-from bilm.training.state import RunState, read_state, read_word_counts
+from bilm.training.state import (
+    RunState,
+    choose_length,
+    load_lstm_states,
+    read_state,
+    read_word_counts,
+)
 from bilm.training.trainer import Trainer
-from bilm.training.verdict import unigram_perplexity
+from bilm.training.verdict import unigram_perplexity, unknown_warning
+
+logger = logging.getLogger(__name__)
+
+# Tokens counted for a text's unigram perplexity and unknown words.
+_SAMPLED_TOKENS = 1_000_000
+# Fewest words of a vocabulary that are expected to be frequent.
+_FEWEST_FIRST = 10
 
 
 def train(
@@ -113,42 +134,51 @@ def train(
     require_at_least(1, patience=patience)
     require(integer(0), seed=seed)
     require(real(0), save_minutes=save_minutes)
-    if restart_ckpt_file is not None:
-        restart_ckpt_file = require_path(restart_ckpt_file, "restart_ckpt_file")
     source = None if init_from is None else without_secrets(require_path(init_from, "init_from"))
     seconds = None if time_limit is None else parse_duration(time_limit)
     every = Interval.parse(heldout_every)
     if seconds is not None:
         options = dataclasses.replace(options, n_epochs=None, n_steps=None)
+    checkpoint = restart_ckpt_file and require_path(restart_ckpt_file, "restart_ckpt_file")
 
     replicas = find_replicas(n_gpus)
-    is_chief = replicas.worker.is_chief
-    with _training_lock(tf_save_dir) if is_chief else contextlib.nullcontext():
-        is_resumed = planning.check_folder(tf_save_dir, restart_ckpt_file)
-        if heldout is not None or restart_ckpt_file is not None:
-            checkpoints.require_own_best(tf_save_dir, is_resumed)
+    worker = replicas.worker
+    with contextlib.ExitStack() as stack:
+        if worker.is_chief:
+            os.makedirs(tf_save_dir, exist_ok=True)
+            problem = (
+                f"{os.fspath(tf_save_dir)}: another process trains into this folder; wait until it "
+                "ends or stop it, or choose another folder."
+            )
+            stack.enter_context(locked(os.path.join(tf_save_dir, ".train.lock"), problem))
+        is_resumed = check_folder(tf_save_dir, checkpoint, uses_best=heldout is not None)
         if is_resumed:
-            other_options = {**stored_options(os.fspath(tf_save_dir)), **other_options}
-        planning.check_shares(replicas.worker, data, heldout)
-        planning.check_data(options, data, heldout)
-        if is_chief:
-            planning.check_options(tf_save_dir, {**other_options, **options.training_dict()})
-        options = planning.with_train_tokens(options, data)
+            other_options = {**stored_options(tf_save_dir), **other_options}
+        vocabulary = _check_data(options, worker, data, heldout)
+        if worker.is_chief:
+            check_options(tf_save_dir, {**other_options, **options.training_dict()})
+        options = _with_train_tokens(options, data)
         call = {"seed": plain(seed), "precision": precision, "init_from": source,
                 "heldout": heldout is not None and (heldout_every, patience),
-                "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
+                "checkpoint": os.path.basename(checkpoint or "")}  # fmt: skip
         replicas.require_same(options.training_dict() | call)
-        saved = None if restart_ckpt_file is None else read_state(restart_ckpt_file)
+        saved = None if checkpoint is None else read_state(checkpoint)
+        shape = (options.batch_size * replicas.n, options.unroll_steps)
         # A resumed run keeps its seed, which determines the random numbers.
-        state = saved or RunState((0, 0), plain(seed), init_from=source)
-        state.batch_shape = (options.batch_size * replicas.n, options.unroll_steps)
-        state.precision = precision
-        options = planning.with_length(options, state, seconds, is_new=saved is None)
+        state = saved or RunState(shape, plain(seed), init_from=source)
+        state = dataclasses.replace(state, batch_shape=shape, precision=precision)
+        options = _with_length(options, state, seconds, is_new=saved is None)
 
-        is_new_model = restart_ckpt_file is None
-        softmax = softmax_start(options, data, replicas) if is_new_model else (None, None)
-        log = RunLog(tf_log_dir, tensorboard) if is_chief and tf_log_dir is not None else None
-        folder = RunFolder(os.fspath(tf_save_dir), keep_checkpoints, log, other_options, is_chief)
+        softmax = softmax_start(options, data, replicas) if checkpoint is None else (None, None)
+        log = RunLog(tf_log_dir, tensorboard) if worker.is_chief and tf_log_dir else None
+        folder = RunFolder(
+            os.fspath(tf_save_dir),
+            keep_checkpoints,
+            log,
+            other_options,
+            vocabulary,
+            worker.is_chief,
+        )
         trainer = Trainer(options, replicas, state.seed, precision)
         with replicas.scope():
             layer = trainer.model.softmax
@@ -156,54 +186,126 @@ def train(
                 if value is not None:
                     variable.assign(value)
             del softmax, value  # as large as the variables
-            if restart_ckpt_file is None and init_from is not None:
-                _begin_with(state, trainer, data, init_from, init_vocab)
-        if restart_ckpt_file is not None:
-            folder.resume(state, trainer, restart_ckpt_file, is_resumed)
-        if is_chief:
-            _count_words(state, trainer, folder, data, heldout, restart_ckpt_file)
-        if is_resumed:
-            folder.set_saved(state, restart_ckpt_file or "")
+            if checkpoint is not None:
+                load_variables(checkpoint, trainer.table, trainer.slots)
+            elif init_from is not None:
+                from bilm.training.fine_tuning import load_pretrained, trained_amount
+
+                words = load_pretrained(init_from, init_vocab, trainer.model, vocabulary)
+                state.words_carried = words
+                state.tokens, state.passes = trained_amount(init_from)
+        if checkpoint is not None:
+            _restore(state, saved, trainer, checkpoint)
+        if worker.is_chief:
+            _count_words(state, trainer, folder, data, heldout, checkpoint)
+        if checkpoint is not None and is_resumed:
+            if state.best_step == state.step:  # it may not have been kept before a crash
+                folder.write_options(options)
+                folder.keep_best(checkpoint)
+            folder.set_saved(state, checkpoint)
+        else:
+            state.forget_best()
         loop = Loop(
             state,
             trainer,
             folder,
             data,
-            begun=begun,
-            save_seconds=save_minutes * 60,
-            progress=progress,
-            heldout=heldout,
+            heldout,
             every=every,
             patience=patience,
+            save_seconds=save_minutes * 60,
+            progress=progress,
+            begun=begun,
         )
         return loop.run()
 
 
-@contextlib.contextmanager
-def _training_lock(folder: PathLike) -> Iterator[None]:
-    """Create a folder, and lock it against other training processes for the block."""
-    os.makedirs(folder, exist_ok=True)
-    with locked(
-        os.path.join(folder, ".train.lock"),
-        f"{os.fspath(folder)}: another process trains into this folder; wait until it ends or stop "
-        "it, or choose another folder.",
-    ):
-        yield
+def _check_data(options: Options, worker: Worker, data: Any, heldout: Any) -> Vocabulary | None:
+    """Require that texts fit the options and the worker, before the first step and not after the
+    first epoch; return the vocabulary of `data`."""
+    for each in (data, heldout):
+        share = getattr(each, "worker", worker.share)
+        if share != worker.share:
+            raise InputError(
+                f"The data is the share of worker {share[0]} of {share[1]}; this process is "
+                f"worker {worker.index} of {worker.count}: make it with worker={worker.share}."
+            )
+    vocabulary, other = check_vocabulary(options, data), check_vocabulary(options, heldout)
+    if vocabulary is not None and other is not None:
+        require_same_words(other, vocabulary)
+    _ = getattr(heldout, "n_train_tokens", None)  # raises the errors of the text
+    if isinstance(heldout, LMDataset):
+        for batch in itertools.islice(heldout.iter_distinct(1, 1), 1):
+            make_feed(batch, options)
+    return vocabulary
 
 
-def _begin_with(
-    state: RunState,
-    trainer: Trainer,
-    data: Any,
-    init_from: PathLike,
-    init_vocab: PathLike | None,
-) -> None:
-    """Load another model's weights, and count its training as this model's."""
-    from bilm.training.fine_tuning import load_pretrained, trained_amount
+def _with_train_tokens(options: Options, data: Any) -> Options:
+    """Fill in `n_train_tokens` if the options lack it."""
+    if options.n_train_tokens is not None:
+        return options
+    counted = getattr(data, "n_train_tokens", None)
+    if counted is None:
+        raise InputError("options must have n_train_tokens, because the data cannot count them.")
+    return dataclasses.replace(options, n_train_tokens=counted)
 
-    words = planning.data_vocabulary(data)
-    state.words_carried = load_pretrained(init_from, init_vocab, trainer.model, words)
-    state.tokens, state.passes = trained_amount(init_from)
+
+def _with_length(
+    options: Options, state: RunState, seconds: float | None, *, is_new: bool
+) -> Options:
+    """Set the length of a run in its state, and fill in the options that it determines."""
+    if is_new:
+        if seconds is None:
+            options = choose_length(options, state.tokens_per_step)
+        state.set_length(options, seconds)
+        return options
+    if options.n_epochs is None and options.n_steps is None:
+        n_epochs, n_steps, *_ = state.length
+        options = dataclasses.replace(options, n_epochs=n_epochs, n_steps=n_steps)
+    state.change_length(options)
+    state.n_train_tokens = options.n_train_tokens or 0
+    return options if state.end is None else choose_length(options, state.tokens_per_step)
+
+
+def _restore(state: RunState, saved: RunState | None, trainer: Trainer, ckpt_file: str) -> None:
+    """Set the LSTM states and the iterator state of a run. `saved` is the stored state, of which
+    `state` has everything else; None for a checkpoint of the original program."""
+    if saved is None:
+        # The original did not record its number of devices.
+        state.step, state.tokens, state.passes = read_step(ckpt_file), None, None
+        return
+    worker, states = trainer.replicas.worker, saved.iterator_state
+    if (saved.batch_shape, len(states)) == (trainer.batch_shape, worker.count):
+        zeros = trainer.model.network.zero_states(trainer.batch_shape[0])
+        trainer.lstm_states = trainer.local_states(load_lstm_states(ckpt_file, zeros))
+        state.iterator_state = (states[worker.index],)
+    else:
+        state.iterator_state = (_other_rows(trainer, ckpt_file, saved),)
+
+
+def _other_rows(trainer: Trainer, ckpt_file: str, saved: RunState) -> IteratorState | None:
+    """The iterator state for another batch shape or number of workers."""
+    worker, n_saved = trainer.replicas.worker, len(saved.iterator_state)
+    is_same = n_saved == worker.count
+    logger.warning(
+        "%s: batches were %d rows by %d tokens and are now %d by %d%s; the LSTM states start at "
+        "zero, and %s",
+        ckpt_file, *saved.batch_shape, *trainer.batch_shape,
+        "" if is_same else f", workers were {n_saved} and are now {worker.count}",
+        "the text continues with new sentences" if is_same else
+        "the shard that was being read is read again from its start",
+    )  # fmt: skip
+    states = [state for state in saved.iterator_state if state is not None]
+    if not states:
+        return None
+    if is_same:
+        state = states[worker.index]
+    else:
+        state = min(states, key=lambda state: state.shard).with_worker(*worker.share)
+    return state.with_batches(*trainer.feed_shape)
+
+
+# Words of the texts
 
 
 def _count_words(
@@ -216,13 +318,46 @@ def _count_words(
 ) -> None:
     """Record word counts of the training text, and the perplexities by word frequencies alone."""
     counts = None if ckpt_file is None else read_word_counts(ckpt_file)
-    counts, state.unknown = planning.word_counts(data, "the training text", counts)
+    counts, state.unknown = _word_counts(data, "the training text", counts)
     if counts is None:
         return
     folder.word_counts, state.unigram = counts, unigram_perplexity(counts, counts)
-    vocabulary = planning.data_vocabulary(data)
+    vocabulary = data_vocabulary(data)
     if vocabulary is not None and trainer.model.samples:
-        planning.warn_if_unsorted(vocabulary, counts)
-    predicted, _ = planning.word_counts(heldout, "the held-out text")
+        _warn_if_unsorted(vocabulary, counts)
+    predicted, _ = _word_counts(heldout, "the held-out text")
     if predicted is not None:
         state.heldout_unigram = unigram_perplexity(counts, predicted)
+
+
+def _word_counts(
+    data: Any, name: str, counts: np.ndarray | None = None
+) -> tuple[np.ndarray | None, float | None]:
+    """The word counts of a text or its beginning, unless `counts` has them, and its proportion of
+    unknown tokens; None if the data set cannot count. Logs a warning if the proportion is high."""
+    if counts is None and hasattr(data, "word_counts"):
+        counts = data.word_counts(_SAMPLED_TOKENS)
+    vocabulary = data_vocabulary(data)
+    if counts is None or vocabulary is None:
+        return counts, None
+    unknown = unknown_share(counts, vocabulary)
+    if warning := unknown_warning(unknown, name):
+        logger.warning("%s", warning)
+    return counts, unknown
+
+
+def _warn_if_unsorted(vocabulary: Vocabulary, counts: np.ndarray) -> None:
+    """Log a warning if the first words are not frequent, as the sampled softmax assumes.
+
+    A vocabulary of another text is sorted well enough.
+    """
+    words = np.delete(counts, [vocabulary.bos, vocabulary.eos, vocabulary.unk])
+    n = max(_FEWEST_FIRST, len(words) // 10)
+    first, most = words[:n].sum(), np.sort(words)[-n:].sum()
+    if first < most / 2:
+        logger.warning(
+            "%s: for the sampled softmax the words must be sorted by descending frequency, as by "
+            "`bilm vocab`: its first %s words occur %s times in the training text, the most "
+            "frequent ones %s times",
+            vocabulary.source, f"{n:,}", f"{first:,}", f"{most:,}",
+        )  # fmt: skip

@@ -73,7 +73,7 @@ class RunState:
             the folder `best`.
         since_best: evaluations since then.
         measured_at: step of the last evaluation.
-        heldout_predictions, heldout_checksum: show whether the held-out text has changed.
+        heldout_predictions: shows whether the held-out text has changed.
         heldout_unigram: perplexity of the held-out text by word frequencies alone.
         iterator_state: one entry per worker, None if its data set cannot resume; a running worker
             has only its own.
@@ -112,7 +112,6 @@ class RunState:
     since_best: int = 0
     measured_at: int | None = None
     heldout_predictions: int | None = None
-    heldout_checksum: int | None = None
     heldout_unigram: float | None = None
     iterator_state: tuple[IteratorState | None, ...] = field(default=(None,), repr=False)
 
@@ -259,12 +258,10 @@ class RunState:
         """Count an evaluation of the held-out text."""
         if math.isnan(perplexity):
             raise NotFiniteError(f"Step {self.step}: the held-out loss is not a number.")
-        text = (perplexity.n_predictions, perplexity.checksum)
-        before = (self.heldout_predictions, self.heldout_checksum)
-        if any(value not in (None, now) for value, now in zip(before, text, strict=True)):
+        if self.heldout_predictions not in (None, perplexity.n_predictions):
             logger.warning("the held-out text has changed: its best perplexity is measured again")
             self.best = None
-        self.heldout_predictions, self.heldout_checksum = text
+        self.heldout_predictions = perplexity.n_predictions
         self.heldout.append((self.step, perplexity))
         self.measured_at, self.since_best = self.step, self.since_best + 1
         if self.best is None or perplexity < self.best:
@@ -314,10 +311,38 @@ def _from_nested(values: dict[str, Any]) -> dict[str, Any]:
         "time_limit": plan["seconds"],
         "setup": 0.0,
         "heldout_predictions": heldout["n_predictions"],
-        "heldout_checksum": heldout["checksum"],
         "heldout_unigram": heldout["unigram"],
         "iterator_state": states if isinstance(states, list) else [states],
     }
+
+
+# Length and dropout
+
+# A short text is read again until about this many tokens have been read.
+_TOKENS_TO_READ = 15_000_000
+_MOST_PASSES = 10
+
+
+def choose_length(options: Options, tokens_per_step: int) -> Options:
+    """Fill in the passes and the dropout if they are None."""
+    n_train_tokens = options.n_train_tokens or 1
+    if options.n_steps is None and options.n_epochs is None:
+        passes = round(_TOKENS_TO_READ / n_train_tokens)
+        options = dataclasses.replace(options, n_epochs=min(max(passes, 1), _MOST_PASSES))
+    if options.dropout is None:
+        n_passes = float(options.n_epochs or 1)
+        if options.n_steps is not None:
+            n_passes = options.n_steps * tokens_per_step / n_train_tokens
+        options = dataclasses.replace(options, dropout=choose_dropout(n_passes))
+    return options
+
+
+def choose_dropout(n_passes: float) -> float:
+    """The dropout for a number of passes over the text.
+
+    On half of WikiText-2, 3.5 passes give a better model without dropout than with 0.1.
+    """
+    return 0.0 if n_passes < 4 else 0.1 if n_passes <= 5 else 0.2
 
 
 # Reading from checkpoints
