@@ -1,18 +1,14 @@
-"""Training runs, one after the other, in their own process: `python -m tests.replica_job JOBS`.
-
-JOBS is a JSON list of arguments for `run`. A process of its own is needed because logical devices
-and the worker's index can only be set before TensorFlow starts.
-"""
+"""Training runs, one after the other, in their own process: logical devices and the worker's index
+can only be set before TensorFlow is used."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+
+from tests.processes import Forked
 
 
 class Joined:
@@ -80,14 +76,16 @@ def run(corpus, options, save_dir, *, n_gpus=1, joined=0, stop=None, checkpoint=
     print(json.dumps([record.checkpoint, record.train_perplexity, record.n_tokens, heldout]))
 
 
+def run_all(jobs):
+    set_up(max(job.get("n_gpus", 1) for job in jobs))
+    for job in jobs:
+        run(**job)
+
+
 def start(*jobs, worker=0, ports=()):
     """Start a process that runs jobs, alone or as one of the workers at `ports`."""
-    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="3")
-    if ports:
-        environment["TF_CONFIG"] = tf_config(worker, ports)
-    command = [sys.executable, "-m", "tests.replica_job", json.dumps(jobs)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env=environment, **pipes)
+    environment = {"TF_CONFIG": tf_config(worker, ports)} if ports else {}
+    return Forked(run_all, jobs, environment=environment)
 
 
 def tf_config(worker, ports):
@@ -100,10 +98,3 @@ def results(process):
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     return [json.loads(line) for line in out.splitlines() if line.startswith("[")]
-
-
-if __name__ == "__main__":
-    jobs = json.loads(sys.argv[1])
-    set_up(max(job.get("n_gpus", 1) for job in jobs))
-    for job in jobs:
-        run(**job)

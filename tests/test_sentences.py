@@ -15,7 +15,7 @@ from bilm import InputError, embed_file, read_fasta
 from bilm.data.sentences import Sentence, read_sentences
 from tests.command_line import input_error
 from tests.embedded_text import embed, read
-from tests.processes import start_bilm
+from tests.processes import start_program
 
 pytestmark = pytest.mark.eager
 
@@ -176,7 +176,7 @@ def test_memory_of_a_long_protein(place):
             f"code = main(['embed', '{name}.fasta', '{name}.h5', '--model', 'wide', '--all']); "
             "print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
-        process = start_bilm([], program=program)
+        process = start_program(program)
         printed, said = process.communicate(timeout=600)
         code, peak = printed.split("\n")[-2].split()
         assert code == "0", said
