@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import Any
 
 from bilm.cli import flags, training_run
 
@@ -30,11 +31,11 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     training_run.join_workers(args.n_gpus)
     options, state, checkpoint = training_run.read_run(args.save_dir)
-    if state is None:
-        # The original program does not record its position in the text: count the current text.
-        options, settings = dataclasses.replace(options, n_train_tokens=None), {"seed": 0}
-    else:
+    settings: dict[str, Any] = {"seed": 0}
+    if state is not None:
         settings = {"seed": state.seed, "precision": state.precision}
+    else:  # the original program does not record its position in the text: count the current text
+        options = dataclasses.replace(options, n_train_tokens=None)
     options = training_run.override(options, args, "batch_size", "learning_rate", "n_train_tokens")
     vocabulary, options = training_run.load_vocabulary(args, options, args.save_dir)
     return training_run.run_training(args, options, vocabulary, checkpoint, **settings)

@@ -178,8 +178,8 @@ def _find_same_run(
         ours = options.training_dict() | flags.keywords(args, "seed")
         ours |= {"precision": settings["precision"]}
         ours["init_from"] = args.init_from and without_secrets(args.init_from)
-        names = ("seed", "precision", "init_from")
-        theirs = saved.training_dict() | {name: getattr(state, name) for name in names}
+        theirs = saved.training_dict() | {"seed": state.seed, "precision": state.precision}
+        theirs["init_from"] = state.init_from
         seconds = None if args.time is None else parse_duration(args.time)
         theirs["seconds of --time"], ours["seconds of --time"] = state.time_limit, seconds
         reason = "; ".join(differences(theirs, ours))

@@ -139,7 +139,9 @@ def train(
     every = Interval.parse(heldout_every)
     if seconds is not None:
         options = dataclasses.replace(options, n_epochs=None, n_steps=None)
-    checkpoint = restart_ckpt_file and require_path(restart_ckpt_file, "restart_ckpt_file")
+    checkpoint = None
+    if restart_ckpt_file is not None:
+        checkpoint = require_path(restart_ckpt_file, "restart_ckpt_file")
 
     replicas = find_replicas(n_gpus)
     worker = replicas.worker
