@@ -286,10 +286,8 @@ print(sum(result["vectors"][0].as_py()))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["path", "elmo"])
-def test_a_worker_computes_with_the_threads_that_it_was_given(published, kind):
-    model = published.folder if kind == "path" else published.model
-    content = pickle.dumps(TableEmbedder(model, pooling="mean", threads=1))
+def test_a_worker_computes_with_the_threads_that_it_was_given(published):
+    content = pickle.dumps(TableEmbedder(published.folder, pooling="mean", threads=1))
     done = subprocess.run([sys.executable, "-c", WORKER], input=content, capture_output=True)
     assert done.returncode == 0, done.stderr
     threads, total = done.stdout.decode().splitlines()

@@ -40,14 +40,15 @@ _VECTORS = {
 _FILE = {
     "--format hdf5|npz|jsonl|parquet": "format of OUT (default: by its ending, in any case: .hdf5, "
     ".h5 or none, .npz, .jsonl or .jsonl.gz, .parquet; standard output: jsonl)",
+    "--forget_sentences": "leave out sentence_to_index (in Parquet: the text)",
+}
+_KEYS = {
     "--ids FILE": "keys of the sentences, one per line, instead of line numbers",
     "--use_sentence_keys": "the sentence is the key, not its line number; a repeated sentence is "
     "computed and written once, an empty line not at all",
-    "--forget_sentences": "leave out sentence_to_index (in Parquet: the text)",
-    "--force": "overwrite OUT and discard an interrupted job",
 }
 _JOB = {
-    **flags.BATCH_SIZE,
+    "--force": "overwrite OUT and discard an interrupted job",
     "--resume": "continue an interrupted job, or start one; if OUT is its complete result, do "
     "nothing",
 }
@@ -75,10 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choice.add_argument(f"--{name}", dest="layers", action="store_const", const=name,
                             help=f"--layers {name}")  # fmt: skip
     flags.add(group, _VECTORS)
-    flags.add(parser.add_argument_group("file"), text_command.COLUMN | _FILE)
+    group = parser.add_argument_group("file")
+    flags.add(group, text_command.COLUMN | _FILE)
+    flags.add(group.add_mutually_exclusive_group(), _KEYS)
     group = parser.add_argument_group("job")
     flags.add(group, {"--shard I/N": _SHARD}, type=_shard, default=(1, 1))
-    flags.add(group, _JOB)
+    flags.add(group, flags.BATCH_SIZE)
+    flags.add(group.add_mutually_exclusive_group(), _JOB)
     parser.set_defaults(dtype="float32")
 
 
@@ -97,21 +101,18 @@ def _embed(args: argparse.Namespace) -> int:
         flags.outputs(args, updated=["output"])
     elif args.output != STANDARD:
         flags.outputs(args, output=args.output)
-    from bilm.vectors.embedding import ArgumentsError, EmbeddingJob
+    from bilm.vectors.embedding import EmbeddingJob
 
-    try:
-        job = EmbeddingJob(
-            sys.stdin.buffer if args.input == STANDARD else args.input,
-            sys.stdout.buffer if args.output == STANDARD else args.output,
-            sentence_keys=args.use_sentence_keys,
-            with_text=not args.forget_sentences,
-            **flags.keywords(args, "layers", "pooling", "dtype", "format", "ids", "shard"),
-            **flags.keywords(args, "batch_size", "tokenizer", "column", "resume", "force"),
-        )
-        model = text_command.load_model(args, source).elmo
-        sentences = job.read(model)
-    except ArgumentsError as error:
-        flags.usage_error(args, error.for_flags)
+    job = EmbeddingJob(
+        sys.stdin.buffer if args.input == STANDARD else args.input,
+        sys.stdout.buffer if args.output == STANDARD else args.output,
+        sentence_keys=args.use_sentence_keys,
+        with_text=not args.forget_sentences,
+        **flags.keywords(args, "layers", "pooling", "dtype", "format", "ids", "shard"),
+        **flags.keywords(args, "batch_size", "tokenizer", "column", "resume", "force"),
+    )
+    model = text_command.load_model(args, source).elmo
+    sentences = job.read(model)
     if isinstance(sentences, list):  # a stream is read only once
         words = (sentence.text.split() for sentence in sentences)
         text_command.warn_of_unseen(model.model, words, args.input)

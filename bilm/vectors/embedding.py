@@ -48,17 +48,6 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
 
-_NAME = "\0"  # before the name of an argument in a message
-
-
-class ArgumentsError(InputError):
-    """Arguments that cannot be combined."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message.replace(_NAME, ""))
-        self.for_flags = message.replace(f"{_NAME}sent", f"{_NAME}use_sent").replace(_NAME, "--")
-
-
 class EmbeddedFile(NamedTuple):
     """The result of a job."""
 
@@ -129,6 +118,8 @@ def embed_file(
             `force` is given; the job to resume had other settings or another text; another process
             writes OUT; pyarrow is missing for Parquet.
     """
+    if not hasattr(model, "encode_iter"):
+        raise InputError(f"model must be an ELMo, got {shown(model)}.")
     job = EmbeddingJob(
         text, out, layers, pooling, dtype, format, ids, sentence_keys, with_text, shard, batch_size,
         tokenizer, column, resume, force,
@@ -141,8 +132,7 @@ class EmbeddingJob:
     """The arguments of `embed_file`, which are checked before the model is loaded. `text` and `out`
     may also be binary streams; the output is then JSON lines by default.
 
-    Raises:
-        ArgumentsError: arguments cannot be combined. Other errors as for `embed_file`.
+    Errors as for `embed_file`.
     """
 
     text: Any  # PathLike | IO[bytes]
@@ -194,31 +184,23 @@ class EmbeddingJob:
         by_ending = {end: kind for kind, form in FORMATS.items() for end in form.endings}
         kind = self.format or by_ending.get(ending)
         if kind is None or (is_gzip and kind != "jsonl"):
-            raise ArgumentsError(
+            raise InputError(
                 f"OUT must end in {', '.join(filter(None, by_ending))}, or have no ending, got "
-                f"{name!r}; for another ending (but .gz), set {_NAME}format"
+                f"{name!r}; for another ending (but .gz), choose a format: {', '.join(FORMATS)}."
             )
         return kind
 
     def _check_arguments(self) -> None:
         self.shard = (plain(self.shard[0]), plain(self.shard[1]))
-        kind, (i, n) = self.kind, self.shard
+        i, n = self.shard
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
-        by_sentence, stream = self.sentence_keys, self.is_stream
-        streams = [name for name, form in FORMATS.items() if form.can_stream]
-        for is_broken, rule in (
-            (by_sentence and self._format.is_table, f"{kind} cannot hold {_NAME}sentence_keys"),
-            (by_sentence and self.ids is not None, f"{_NAME}sentence_keys excludes {_NAME}ids"),
-            (
-                self.resume and self.force,
-                f"{_NAME}resume continues, {_NAME}force starts over: choose one",
-            ),
-            (stream and self.resume, f"{_NAME}resume continues a file; the output is a stream"),
-            (stream and kind not in streams, f"a stream can be {' or '.join(streams)}, not {kind}"),
-        ):
-            if is_broken:
-                raise ArgumentsError(rule)
+        if self.sentence_keys and (self.ids is not None or self._format.is_table):
+            raise InputError("Sentences cannot be keys in Parquet, or in addition to other keys.")
+        if self.resume and self.force:
+            raise InputError("resume continues, force starts over: choose one.")
+        if self.is_stream and (self.resume or not self._format.can_stream):
+            raise InputError("A stream must be npz or jsonl, and cannot be resumed.")
 
     def read(self, model: ELMo) -> Iterable[Sentence]:
         """The sentences of this shard, tokens separated by spaces, after checks of their keys and
@@ -228,7 +210,9 @@ class EmbeddingJob:
                 self._has_ids = True
                 for name in ("sentence_keys", "ids"):
                     if getattr(self, name):
-                        raise ArgumentsError(f"{_NAME}{name} excludes FASTA, which has ids")
+                        raise InputError(
+                            f"{self._name} is FASTA, whose ids are the keys: leave out {name}."
+                        )
             self._unit = text.unit
             tokens = TextTokens(model.options.tokenizer, self.tokenizer, self.column)
             sentences = self._with_keys(read_sentences(text, self._name, tokens=tokens))

@@ -13,7 +13,6 @@ import contextlib
 import functools
 import json
 import math
-import pickle
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -91,17 +90,13 @@ class TableEmbedder:
         self.spec = VectorSpec.of(layers, pooling, dtype)
         self._loaded: ELMo | None = None
         self._key = uuid.uuid4().hex
-        self._model: Any = model  # a Pretrained, an ELMo, or the bytes of its pickle
+        self._model: Any = model  # a Pretrained or an ELMo
         if not hasattr(model, "encode_iter"):
             self._model = Pretrained.of(model).absolute()
         import_pyarrow()
 
     def __getstate__(self) -> dict[str, Any]:
-        model = self._model
-        if not isinstance(model, Pretrained | bytes):
-            # As bytes, so that unpickling does not use TensorFlow before its threads are set.
-            model = pickle.dumps(model)
-        state = self.__dict__ | {"_model": model, "_loaded": None}
+        state = self.__dict__ | {"_loaded": None}
         state.pop("_settings", None)  # the other process reads its own files
         return state
 
@@ -231,8 +226,6 @@ class TableEmbedder:
             return self._loaded
 
     def _read(self) -> ELMo:
-        if isinstance(self._model, bytes):
-            self._model = pickle.loads(self._model)
         if not isinstance(self._model, Pretrained):
             return cast("ELMo", self._model)
         return self._model.load(softmax=False).elmo
