@@ -21,7 +21,6 @@ from collections import Counter
 from bilm import analysis
 from bilm.analysis.contexts import in_context, terminal_width
 from bilm.cli import flags, text_command, word_command
-from bilm.progress import ProgressDisplay
 from bilm.terminal import count, note, show
 
 _STATIC_WORDS = 10
@@ -99,18 +98,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _uses(args: argparse.Namespace, targets: list[str]) -> analysis.Sample | analysis.Occurrences:
     """The occurrences of the targets; with --any_word, a sample of content words too."""
+    n_others = _DRAWN * _N_OTHERS if args.any_word else 0
+    uses = word_command.read_uses(args, targets, n_others)
     if args.text is None or not args.any_word:
-        return word_command.read_uses(args, () if args.any_word else targets)
-    word_command.check_files(args)
-    with ProgressDisplay() as display:
-        sample = word_command.sample(args, targets, display, n_others=_DRAWN * _N_OTHERS)
-    others = [k for k, name in enumerate(sample.names) if name not in targets]
-    ranked = [word for word, _ in Counter(sample.names[k] for k in others).most_common()]
+        return uses
+    others = [k for k, name in enumerate(uses.names) if name not in targets]
+    ranked = [word for word, _ in Counter(uses.names[k] for k in others).most_common()]
     frequent = set(ranked[: min(_FREQUENT, len(ranked) // 4)])
-    content = [k for k in others if sample.names[k] not in frequent]
+    content = [k for k in others if uses.names[k] not in frequent]
     step = max(1, len(content) / _N_OTHERS)
     chosen = {content[int(k * step)] for k in range(int(len(content) / step))}
-    return sample.select(sorted({*range(len(sample))} - {*others} | chosen))
+    return uses.select(sorted({*range(len(uses))} - {*others} | chosen))
 
 
 def _context_lines(layers: list[analysis.LayerContexts], heading: str, width: int) -> list[str]:

@@ -60,21 +60,6 @@ def add_layer(group: flags.Group, text: str, *names: str, default: int | str | N
     flags.add(group, {"--layer LAYER": text}, type=flags.layer_value(*names), default=default)
 
 
-def check_files(args: argparse.Namespace) -> None:
-    """Check the files of the occurrences and the model before TensorFlow is imported."""
-    flags.require_inputs(args)
-    text_command.use_sample(args)
-    if args.text is not None:
-        find_all_files(args.text)
-    elif args.occurrences is None:
-        flags.usage_error(args, "name --text, or --occurrences with an existing file")
-    if args.text is None:
-        flags.require_effect(args, "--text", "max_occurrences")
-    flags.outputs(args, updated=["occurrences"])
-    if args.text is not None:
-        text_command.check_layer(args)
-
-
 def predictor_of(model: Model) -> Predictor | None:
     """The predictor of a model for typical words; a note explains them if it has no softmax."""
     if model.has_softmax:
@@ -101,15 +86,6 @@ def distinct(args: argparse.Namespace, targets: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(comparison_form(target, args.match_case) for target in targets))
 
 
-def sample(
-    args: argparse.Namespace, targets: Sequence[str], display: ProgressDisplay, n_others: int = 0
-) -> analysis.Sample:
-    """Draw occurrences of targets, and of `n_others` other words, from --text."""
-    settings = flags.keywords(args, "max_occurrences", "seed", "match_case")
-    tokens = read_tokens(args, display)
-    return analysis.sample_uses(tokens, targets, n_others=n_others, **settings)
-
-
 def encode(
     elmo: ELMo,
     uses: analysis.Sample,
@@ -126,19 +102,25 @@ def encode(
 
 
 def read_uses(
-    args: argparse.Namespace, targets: Sequence[str] = ()
+    args: argparse.Namespace, targets: Sequence[str], n_others: int = 0
 ) -> analysis.Sample | analysis.Occurrences:
-    """Read occurrences without importing TensorFlow: from --text, without vectors, or from
-    --occurrences.
-
-    Each of `targets` must occur. If there are none, all words are read; --text requires targets.
-    """
-    check_files(args)
+    """Read occurrences of targets without importing TensorFlow: from --text, without vectors, or
+    from --occurrences; also `n_others` of other words of a text, or all in a file."""
+    flags.require_inputs(args)
+    text_command.use_sample(args)
+    flags.outputs(args, updated=["occurrences"])
     if args.text is None:
-        return load_uses(args, targets)
+        if args.occurrences is None:
+            flags.usage_error(args, "name --text, or --occurrences with an existing file")
+        flags.require_effect(args, "--text", "max_occurrences")
+        return load_uses(args, () if n_others else targets)
     flags.model_source(args)
+    find_all_files(args.text)
+    text_command.check_layer(args)
+    settings = flags.keywords(args, "max_occurrences", "seed", "match_case")
     with ProgressDisplay() as display:
-        return sample(args, targets, display)
+        tokens = read_tokens(args, display)
+        return analysis.sample_uses(tokens, targets, n_others=n_others, **settings)
 
 
 def with_vectors(
