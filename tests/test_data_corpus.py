@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 
 from bilm.core.errors import InputError
-from bilm.data import BidirectionalLMDataset, LMDataset, load_vocab
-from tests.command_line import make_text
+from bilm.data import BidirectionalLMDataset, LMDataset
 from tests.small_corpora import assert_same, random_shards
 
 
@@ -56,23 +54,3 @@ def test_a_shard_that_goes_away(vocab, write_shards, tmp_path):
     (tmp_path / "shard-01.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"shard-01.txt' does not exist"):
         list(itertools.islice(batches, 5))
-
-
-def test_a_state_is_described_by_file_and_sentence(tmp_path):
-    text = make_text(tmp_path)
-    vocabulary = load_vocab(text.vocabulary, 12)
-    plain = BidirectionalLMDataset(text.training, vocabulary)
-    assert plain.describe_state(None) == f"sentence 1 of {tmp_path}/train-0.txt (pass 1)"
-    shuffled = BidirectionalLMDataset(text.training, vocabulary, shuffle_on_load=True, seed=4)
-    for batch in shuffled.iter_distinct(4, 5):
-        assert batch.state is not None
-        if batch.state.shard == 3 and batch.state.sentence < 36:
-            break
-    description = shuffled.describe_state(batch.state)
-    assert description.endswith("(pass 2)")
-    number, path = description.removeprefix("sentence ").split(" (")[0].split(" of ")
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
-    # New batches from this state start with the sentence that is described.
-    following = next(shuffled.iter_distinct(1, 30, state=batch.state.with_batches(1, 30)))
-    expected = vocabulary.encode(lines[int(number) - 1])[:-1]
-    assert following.streams[0].token_ids[0, : len(expected)].tolist() == expected.tolist()

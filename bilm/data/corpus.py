@@ -131,14 +131,6 @@ class Corpus:
         order = np.r_[:n, n + self._order(shard, len(text) - n)]
         return replace(text, starts=text.starts[order], n_inputs=text.n_inputs[order])
 
-    def describe(self, shard: int, sentence: int) -> str:
-        """A readable position of a sentence, given its shard and number in reading order."""
-        path, epoch = self._file(shard), shard // len(self.files)
-        order = self._order(shard, sum(1 for _ in self.sentences(path)))
-        if sentence >= len(order):
-            return f"the end of {path} (pass {epoch + 1})"
-        return f"sentence {order[sentence] + 1:,} of {path} (pass {epoch + 1})"
-
     def read_in_order(self) -> Iterator[IndexedText]:
         """Every shard once, sorted by name, the sentences in the order of the file."""
         return map(self._load, self.files)

@@ -242,10 +242,6 @@ class LMDataset:
             state=state,
         )
 
-    def describe_state(self, state: IteratorState | None) -> str:
-        """A readable position in the corpus: file, sentence and pass. None: the start."""
-        return self._corpus.describe(*((state.shard, state.sentence) if state else (0, 0)))
-
     def iter_sentence_batches(self, max_tokens: int) -> Iterator[Batch]:
         """Batches with one sentence per row, every sentence once; one pass, even without `test`.
 

@@ -165,11 +165,7 @@ class Loop:
         losses, lstm_states, signals = trainer.run_step(inputs, trainer.lstm_states, sent)
         loss = float(np.mean(losses))
         if not math.isfinite(loss):
-            text = f"Step {state.step + 1}: the loss is {loss}."
-            if hasattr(self.data, "describe_state"):
-                where = self.data.describe_state(state.iterator_state[0])
-                text += f" Its batch starts at {where}."
-            raise NotFiniteError(text)
+            raise NotFiniteError(f"Step {state.step + 1}: the loss is {loss}.")
         trainer.lstm_states = lstm_states
         return loss, *signals
 

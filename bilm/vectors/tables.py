@@ -143,10 +143,6 @@ class TableEmbedder:
         facts = {"model": model.fingerprint(), "precision": model.precision}
         return facts | self.spec._asdict()
 
-    def metadata(self, **facts: Any) -> dict[str, str]:
-        """The settings, and more `facts`, as the schema metadata of the resulting tables."""
-        return {FACTS: json.dumps(settings_facts(self.settings()) | facts)}
-
     def __call__(self, table: pa.Table) -> pa.Table:
         """The table with its vectors, in memory.
 
@@ -210,8 +206,8 @@ class TableEmbedder:
 
     def _described(self, schema: pa.Schema) -> pa.Schema:
         """A schema with the settings in its metadata."""
-        ours = {key.encode(): value.encode() for key, value in self.metadata().items()}
-        return schema.with_metadata({**(schema.metadata or {}), **ours})
+        facts = json.dumps(settings_facts(self._settings))
+        return schema.with_metadata({**(schema.metadata or {}), FACTS.encode(): facts.encode()})
 
     def _load(self, strict: bool = True) -> ELMo:
         """The model in this process; `strict` raises an InputError if `threads` cannot be set."""
