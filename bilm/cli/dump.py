@@ -59,12 +59,11 @@ def run(args: argparse.Namespace) -> int:
         flags.require_effect(args, "the softmax, which --without_softmax omits", "softmax_dtype")
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
-    names = WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE
     if args.outfile is not None:
         options_file = f"{os.path.splitext(args.outfile)[0]}.options.json"
         outputs = flags.outputs(args, outfile=[args.outfile, options_file])
     else:
-        outputs = flags.model_folder(args, *names)
+        outputs = flags.model_folder(args, WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE)
     import_tensorflow()
     from bilm.training import dump_weights
 
@@ -78,16 +77,18 @@ def run(args: argparse.Namespace) -> int:
             f"{args.save_dir} has no {VOCABULARY_FILE}, so the softmax is left out; --vocab_file "
             "FILE adds it."
         )
-    settings = flags.keywords(args, "with_states", "dtype", "softmax_dtype")
-    settings |= {"with_softmax": with_softmax}
-    if args.outfile is not None:
-        settings["vocab_file"] = training_run.find_vocabulary(args).source if with_softmax else None
-        dump_weights(args.save_dir, args.outfile, overwrite=args.force, **settings)
-    else:
+    weights, options, *words = outputs.paths
+    if words:
         os.makedirs(args.model_dir, exist_ok=True)
-        weights, options, words = outputs.paths
-        settings["vocab_file"] = training_run.find_vocabulary(args).source
-        settings |= {"options_file": options, "words_file": words}
-        dump_weights(args.save_dir, weights, overwrite=args.force, **settings)
+    dump_weights(
+        args.save_dir,
+        weights,
+        with_softmax=with_softmax,
+        vocab_file=args.vocab_file,
+        options_file=options,
+        words_file=words[0] if words else None,
+        overwrite=args.force,
+        **flags.keywords(args, "with_states", "dtype", "softmax_dtype"),
+    )
     print("\n".join(outputs.paths))
     return 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.core.options import MOST_CHARACTERS, Options
-from bilm.files.reading import VOCABULARY_FILE, find_files, holds_checkpoint
+from bilm.files.reading import find_files, holds_checkpoint
 from bilm.progress import ProgressDisplay, duration
 from bilm.terminal import count, import_tensorflow, note
 
@@ -43,26 +43,14 @@ def read_run(save_dir: str) -> tuple[Options, RunState | None, str]:
     return options, state, checkpoint
 
 
-def find_vocabulary(args: argparse.Namespace, max_word_length: int | None = None) -> Vocabulary:
-    """--vocab_file, or the vocabulary in --save_dir; if both exist they must be the same."""
-    from bilm.data.vocabulary import vocabulary_of
-
-    path = os.path.join(args.save_dir, VOCABULARY_FILE)
-    default = path if os.path.exists(path) else None
-    vocabulary = vocabulary_of(args.vocab_file, None, args.save_dir, default, max_word_length)
-    if vocabulary is None:
-        raise InputError(
-            f"{args.save_dir} has no {VOCABULARY_FILE}: name the vocabulary by --vocab_file."
-        )
-    return vocabulary
-
-
 def load_vocabulary(
     args: argparse.Namespace, options: Options, source: str
 ) -> tuple[Vocabulary, Options]:
     """The vocabulary, and the options with its size and a softmax that fits it. `source` names the
     options in messages."""
-    vocabulary = find_vocabulary(args, options.max_word_length)
+    from bilm.data.vocabulary import run_vocabulary
+
+    vocabulary = run_vocabulary(args.save_dir, args.vocab_file, options.max_word_length)
     n_expected, n_words = options.n_tokens_vocab, vocabulary.size
     if n_expected is not None and n_expected != n_words:
         raise InputError(

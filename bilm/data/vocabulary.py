@@ -7,6 +7,7 @@ model's softmax and token caches, so they must never shift.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -24,7 +25,7 @@ from bilm.data.encoding import (
     WORD_LENGTH,
     encode_words,
 )
-from bilm.files.reading import PathLike, read_lines
+from bilm.files.reading import VOCABULARY_FILE, PathLike, read_lines
 
 # A line in some published vocabularies. It is not a token and has no id.
 NOT_A_TOKEN = "!!!MAXTERMID"
@@ -262,6 +263,20 @@ def vocabulary_of(
     if stored_vocabulary is not None:
         require_same_words(user_vocabulary, stored_vocabulary)
     return user_vocabulary
+
+
+def run_vocabulary(
+    tf_save_dir: PathLike, vocab_file: PathLike | None, max_word_length: int | None = None
+) -> Vocabulary:
+    """`vocab_file`, or the vocabulary in a training folder; if both exist they must be the same."""
+    path = os.path.join(tf_save_dir, VOCABULARY_FILE)
+    default = path if os.path.isfile(path) else None
+    vocabulary = vocabulary_of(vocab_file, None, tf_save_dir, default, max_word_length)
+    if vocabulary is None:
+        raise InputError(
+            f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}: name the vocabulary by vocab_file."
+        )
+    return vocabulary
 
 
 def require_same_words(vocabulary: Vocabulary, expected: Vocabulary) -> None:

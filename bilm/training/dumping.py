@@ -9,7 +9,7 @@ from bilm.core.language_model import LanguageModel
 from bilm.core.network import build_network
 from bilm.core.options import Options
 from bilm.core.weight_names import with_softmax_datasets
-from bilm.data.vocabulary import vocabulary_of
+from bilm.data.vocabulary import run_vocabulary
 from bilm.files.checkpoints import (
     load_options_latest_checkpoint,
     names_beside,
@@ -17,7 +17,7 @@ from bilm.files.checkpoints import (
     read_step,
     run_files,
 )
-from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
+from bilm.files.reading import OPTIONS_FILE, PathLike
 from bilm.files.weights import WORD_COUNTS, named_states, save_hdf5
 from bilm.files.writing import Outputs, fill_json
 from bilm.training.state import load_mean_states, read_state, read_word_counts
@@ -81,7 +81,13 @@ def dump_weights(
     outputs = Outputs([outfile, options_file, words_file], inputs=inputs, overwrite=overwrite)
     words = None
     if with_softmax or words_file is not None:
-        words = _softmax_words(options, tf_save_dir, vocab_file)
+        vocabulary = run_vocabulary(tf_save_dir, vocab_file)
+        words = vocabulary.words
+        if vocabulary.size != options.n_tokens_vocab:
+            raise InputError(
+                f"{vocabulary.source} must have {options.n_tokens_vocab} words, like the softmax "
+                f"of {os.fspath(tf_save_dir)}, got {vocabulary.size}."
+            )
     if with_softmax:
         model = LanguageModel(options, is_training=False, seed=None)
         network, table = model.network, with_softmax_datasets(model.weight_table())
@@ -118,22 +124,3 @@ def dump_weights(
         for path in others[1:]:
             with open(path, "w", encoding="utf-8", newline="\n") as file:
                 file.writelines(f"{word}\n" for word in words or ())
-
-
-def _softmax_words(
-    options: Options, tf_save_dir: PathLike, vocab_file: PathLike | None
-) -> list[str]:
-    path = os.path.join(tf_save_dir, VOCABULARY_FILE)
-    default_file = path if os.path.isfile(path) else None
-    vocabulary = vocabulary_of(vocab_file, None, tf_save_dir, default_file)
-    if vocabulary is None:
-        raise InputError(
-            f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}, and the softmax is written with "
-            "its words: give vocab_file."
-        )
-    if vocabulary.size != options.n_tokens_vocab:
-        raise InputError(
-            f"{vocabulary.source} must have {options.n_tokens_vocab} words, like the softmax "
-            f"of {os.fspath(tf_save_dir)}, got {vocabulary.size}."
-        )
-    return vocabulary.words
