@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
-from bilm.cli import main
+from bilm.cli import main, make_parser
 from bilm.cli.training_run import override
 from bilm.core.options import Options, preset
 from bilm.training import load_options_latest_checkpoint, train
@@ -183,6 +184,13 @@ def test_an_interrupt_tells_how_to_resume(trained, capsys, monkeypatch):
 
 
 # Restart
+
+
+def test_restart_has_the_flags_of_the_original_program_and_the_rate():
+    parser = make_parser("restart")
+    flags = set(re.findall(r"--\w+", parser.format_usage()))
+    names = "save_dir vocab_file train_prefix n_gpus batch_size n_train_tokens n_epochs"
+    assert flags == {f"--{name}" for name in (*names.split(), "learning_rate")}
 
 
 @pytest.mark.slow

@@ -159,7 +159,13 @@ def train(
         vocabulary = _check_data(options, worker, data, heldout)
         if worker.is_chief:
             check_options(tf_save_dir, {**other_options, **options.training_dict()})
-        options = _with_train_tokens(options, data)
+        if options.n_train_tokens is None:
+            counted = getattr(data, "n_train_tokens", None)
+            options = dataclasses.replace(options, n_train_tokens=counted)
+        if options.n_train_tokens is None:
+            raise InputError(
+                "options must have n_train_tokens, because the data cannot count them."
+            )
         call = {"seed": plain(seed), "precision": precision, "init_from": source,
                 "heldout": heldout is not None and (heldout_every, patience),
                 "checkpoint": os.path.basename(checkpoint or "")}  # fmt: skip
@@ -240,16 +246,6 @@ def _check_data(options: Options, worker: Worker, data: Any, heldout: Any) -> Vo
         for batch in itertools.islice(heldout.iter_distinct(1, 1), 1):
             make_feed(batch, options)
     return vocabulary
-
-
-def _with_train_tokens(options: Options, data: Any) -> Options:
-    """Fill in `n_train_tokens` if the options lack it."""
-    if options.n_train_tokens is not None:
-        return options
-    counted = getattr(data, "n_train_tokens", None)
-    if counted is None:
-        raise InputError("options must have n_train_tokens, because the data cannot count them.")
-    return dataclasses.replace(options, n_train_tokens=counted)
 
 
 def _with_length(
