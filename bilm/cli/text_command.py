@@ -137,12 +137,7 @@ def load_model(
 ) -> Model:
     """Open the model that the flags name; `source` overrides --model. `softmax` as for
     `Pretrained.load`."""
-    spec = pretrained(args, source)
-    with spec.files(softmax=softmax) as files:
-        model = spec.read(files, softmax=softmax)
-        if (vocabulary := spec.vocab_file or files.vocabulary) is not None:
-            model.letters = frozenset(itertools.chain.from_iterable(read_lines(vocabulary)))
-    return model
+    return pretrained(args, source).load(softmax=softmax)
 
 
 def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> Pretrained:
@@ -159,11 +154,13 @@ def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> P
 def warn_of_unseen(model: Model, sentences: Iterable[Sequence[str]], text: str) -> None:
     """Warn if most words of a text have letters that occur in no word of the vocabulary: the
     vectors of such words are meaningless."""
-    letters = model.letters
+    if model.vocabulary_file is None or not os.path.isfile(model.vocabulary_file):
+        return
+    letters = frozenset(itertools.chain.from_iterable(read_lines(model.vocabulary_file)))
     tokens = itertools.islice(itertools.chain.from_iterable(sentences), _MAX_CHECKED)
     words = [token for token in tokens if any(map(str.isalpha, token))]
     unseen = [word for word in words if any(c.isalpha() and c not in letters for c in word)]
-    if letters and len(unseen) > len(words) / 2:
+    if len(unseen) > len(words) / 2:
         note(
             f"Warning: {len(unseen) / len(words):.0%} of the words of {text} have letters that the "
             f"model never saw in training, such as {unseen[0]!r}: it cannot distinguish such words."

@@ -87,7 +87,8 @@ def _internal_item(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
 def read_numbers(file: h5py.File, name: str) -> np.ndarray:
     """A dataset of floating-point numbers as float32."""
     dataset = internal_dataset(file, name)
-    require_floats(file, name, dataset)
+    is_float = dataset.dtype.kind == "f" and dataset.shape is not None
+    _require(is_float, file, name, dataset, "floating-point numbers")
     with np.errstate(over="ignore"):
         values = np.asarray(dataset[...].astype(np.float32, copy=False))
     return _finite(values, file, name, dataset)
@@ -117,12 +118,6 @@ def read_scaled_rows(file: h5py.File, name: str, scales: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         values = dataset[...] * factors[:, np.newaxis]
     return _finite(values, file, name, values)
-
-
-def require_floats(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
-    """Require a dataset of floating-point numbers; errors as for `read_numbers`."""
-    is_float = dataset.dtype.kind == "f" and dataset.shape is not None
-    _require(is_float, file, name, dataset, "floating-point numbers")
 
 
 def read_integers(file: h5py.File, name: str) -> np.ndarray:

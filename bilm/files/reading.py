@@ -537,59 +537,46 @@ def decompressed(stream: IO[bytes]) -> Any:
     else:
         while len(head) < _HEAD and (more := stream.read(_HEAD - len(head))):
             head += more
-        stream = io.BufferedReader(_Restarted(head, stream), _BLOCK)
+        read = getattr(stream, "read1", stream.read)
+        rest = iter(functools.partial(read, _BLOCK), b"")
+        stream = io.BufferedReader(_Stream(itertools.chain([head], rest)), _BLOCK)
     return next((reader(stream) for magic, reader in _COMPRESSION if magic.match(head)), stream)
 
 
-class _Restarted(io.RawIOBase):
-    """A stream that cannot be sought, from the first bytes that were read of it."""
+class _Stream(io.RawIOBase):
+    """A stream of blocks of bytes."""
 
-    def __init__(self, head: bytes, stream: IO[bytes]) -> None:
-        self._head, self._stream = head, stream
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._rest = blocks, b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        read = getattr(self._stream, "read1", self._stream.read)
-        data = self._head[: len(buffer)] or read(len(buffer))
-        self._head = self._head[len(buffer) :]
+        self._rest = self._rest or next(filter(None, self._blocks), b"")
+        data, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
         buffer[: len(data)] = data
         return len(data)
 
 
 def _decompressing(stream: IO[bytes], new: Callable[[], Any]) -> io.BufferedReader:
-    return io.BufferedReader(_Decompressing(stream, new), _BLOCK)
+    return io.BufferedReader(_Stream(_decompressed_blocks(stream, new)), _BLOCK)
 
 
-class _Decompressing(io.RawIOBase):
+def _decompressed_blocks(stream: IO[bytes], new: Callable[[], Any]) -> Iterator[bytes]:
     """The data of compressed streams one after the other, with zeros between them. (The classes of
     `lzma` and `bz2` drop all streams after zeros.)"""
-
-    def __init__(self, stream: IO[bytes], new: Callable[[], Any]) -> None:
-        self._stream, self._new, self._decompressor = stream, new, new()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = b""
-        while not data:
-            compressed = b""
-            if self._decompressor.eof:
-                compressed = self._decompressor.unused_data.lstrip(b"\0")
-                while not compressed and (more := self._stream.read(_BLOCK)):
-                    compressed = more.lstrip(b"\0")
-                if not compressed:
-                    return 0
-                self._decompressor = self._new()
-            elif self._decompressor.needs_input:
-                compressed = self._stream.read(_BLOCK)
-                if not compressed:
-                    raise EOFError("the data ends too early")
-            data = self._decompressor.decompress(compressed, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    data = stream.read(_BLOCK)
+    while data:
+        decompressor = new()
+        while not decompressor.eof:
+            if decompressor.needs_input and not data and not (data := stream.read(_BLOCK)):
+                raise EOFError("the data ends too early")
+            yield decompressor.decompress(data, _BLOCK)
+            data = b""
+        data = decompressor.unused_data.lstrip(b"\0")
+        while not data and (more := stream.read(_BLOCK)):
+            data = more.lstrip(b"\0")
 
 
 @contextlib.contextmanager

@@ -168,23 +168,13 @@ class WeightsFile:
 
 
 @contextlib.contextmanager
-def open_weights(source: PathLike | WeightsFile) -> Iterator[WeightsFile]:
-    """Open a weights file for the block; a `WeightsFile` is passed through and stays open."""
-    if isinstance(source, WeightsFile):
-        yield source
-        return
-    path = require_file(source, "weights file")
+def open_weights(path: PathLike) -> Iterator[WeightsFile]:
+    """Open a weights file for the block."""
+    path = require_file(path, "weights file")
     with contextlib.ExitStack() as stack:
         with damage_named(path):
             weights = WeightsFile(path, stack.enter_context(h5py.File(path, "r")))
         yield weights
-
-
-def open_if_given(
-    file: PathLike | WeightsFile | None,
-) -> contextlib.AbstractContextManager[WeightsFile | None]:
-    """`open_weights`, or None without a file."""
-    return contextlib.nullcontext() if file is None else open_weights(file)
 
 
 def require_model_of(part: WeightsFile | None, weights: WeightsFile | None) -> None:

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,7 +44,6 @@ from bilm.files.weights import (
     load_network,
     load_table,
     named_states,
-    open_if_given,
     open_weights,
     require_model_of,
     save_hdf5,
@@ -125,23 +124,13 @@ class Pretrained(NamedTuple):
 
         Errors as for `ELMo.from_pretrained`.
         """
-        with self.files(softmax=softmax) as files:
-            return self.read(files, softmax=softmax)
-
-    @contextlib.contextmanager
-    def files(self, *, softmax: bool | None = None) -> Iterator[ModelFiles]:
-        """The files of the model, for the block; `softmax` as for `load`."""
         downloads = bool(softmax) and self.softmax_file is None
         with open_model(self.source, weights_only=not softmax, with_softmax=downloads) as files:
-            yield files
-
-    def read(self, files: ModelFiles, *, softmax: bool | None = None) -> Model:
-        """`load` from the block of `files`."""
-        if files.is_checkpoint:
-            model = _from_checkpoint(files, self)
-        else:
-            model = _from_weights(files, self, softmax)
-        model.tokenizer = self.tokenizer
+            if files.is_checkpoint:
+                model = _from_checkpoint(files, self)
+            else:
+                model = _from_weights(files, self, softmax)
+        model.tokenizer, model.vocabulary_file = self.tokenizer, self.vocab_file or files.vocabulary
         if self.tokenizer is not None:
             model.split("")  # raises its errors now
         if self.warm_up is not None:
@@ -229,7 +218,7 @@ class Model:
         language_model: the same network with its softmax; None without a softmax.
         vocabulary: the words of the softmax; None without a softmax.
         tokenizer: what splits text, see `Pretrained`.
-        letters: the characters of the training vocabulary, if a command has read them.
+        vocabulary_file: the vocabulary of the training; it may be missing, and is not pickled.
     """
 
     def __init__(
@@ -242,7 +231,7 @@ class Model:
         self.options, self.words, self.network = words.options, words, network
         self.language_model, self.vocabulary = language_model, vocabulary
         self.tokenizer: str | Callable[[str], list[str]] | None = None
-        self.letters: frozenset[str] = frozenset()
+        self.vocabulary_file: PathLike | None = None
 
     @property
     def has_softmax(self) -> bool:
@@ -358,7 +347,7 @@ class Model:
             "values": [variable.numpy() for variable in self._all_variables()],
             "language_model": None if model is None else model.options,
             "vocabulary": self.vocabulary,
-            "more": (self.tokenizer, self.letters),
+            "tokenizer": self.tokenizer,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -366,7 +355,7 @@ class Model:
         network = words.build(state["precision"])
         model = None if options is None else _with_softmax(options, network)
         self.__init__(words, network, model, state["vocabulary"])  # type: ignore[misc]
-        self.tokenizer, self.letters = state["more"]
+        self.tokenizer = state["tokenizer"]
         for variable, value in zip(self._all_variables(), state["values"], strict=True):
             variable.assign(value)
 
@@ -412,11 +401,12 @@ def _from_checkpoint(files: ModelFiles, model: Pretrained) -> Model:
 def _from_weights(files: ModelFiles, model: Pretrained, softmax: bool | None) -> Model:
     softmax_file = None if softmax is False else model.softmax_file or files.softmax
     options, named = files.read_options(), model.vocab_file
-    with (
-        open_weights(files.weights) as weights,
-        open_if_given(model.embedding_weight_file) as table,
-        open_if_given(softmax_file) as separate,
-    ):
+    with contextlib.ExitStack() as stack:
+        weights = stack.enter_context(open_weights(files.weights))
+        table, separate = (
+            None if file is None else stack.enter_context(open_weights(file))
+            for file in (model.embedding_weight_file, softmax_file)
+        )
         words = find_words(options, weights, table, named, files.vocabulary)
         predicting = separate or weights
         if softmax is False or (softmax is None and SOFTMAX_B not in predicting.shapes):
