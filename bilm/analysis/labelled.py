@@ -49,8 +49,7 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
     if form == USES:
         return read_labelled_uses(path)
     name = column.upper() if column.upper() in COLUMNS else column
-    features: set[str] = set()
-    rows = _conllu_rows(path, name, features) if form == CONLLU else _tagged_rows(path)
+    rows = _conllu_rows(path, name) if form == CONLLU else _tagged_rows(path)
     sentences: list[tuple[str, ...]] = []
     positions: list[tuple[int, int]] = []
     labels: list[str] = []
@@ -61,14 +60,12 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
             positions += [(len(sentences), k) for k, _ in labelled]
             labels += [label for _, label in labelled]
             sentences.append(tuple(token for token, _ in sentence))
-    if labels:
-        return Sample(sentences, np.array(positions, np.int64), labels)
-    if form == TAGGED or name in COLUMNS:
-        raise InputError(f"{path}: must have a label in the column {name}.")
-    raise InputError(
-        f"{path}: column must be one of {', '.join(COLUMNS)}, or a feature of the file "
-        f"({', '.join(sorted(features)) or 'which has no features'}), got {column!r}."
-    )
+    if not labels:
+        raise InputError(
+            f"{path}: column must be one of {', '.join(COLUMNS)}, or a feature, and have "
+            f"labels in the file, got {column!r}."
+        )
+    return Sample(sentences, np.array(positions, np.int64), labels)
 
 
 def labelled_form(path: PathLike) -> str:
@@ -117,11 +114,8 @@ def read_labelled_uses(path: PathLike) -> Sample:
     return Sample(sentences, np.array(positions, np.int64), labels)
 
 
-def _conllu_rows(
-    path: PathLike, column: str, features: set[str]
-) -> Iterator[tuple[str, str] | None]:
-    """Each token with its label, or ""; None after a sentence. Adds the names of all features to
-    `features`."""
+def _conllu_rows(path: PathLike, column: str) -> Iterator[tuple[str, str] | None]:
+    """Each token with its label, or ""; None after a sentence."""
     for fields in conllu.read_tokens(read_lines(path), path):
         if fields is None:
             yield None
@@ -130,7 +124,6 @@ def _conllu_rows(
             continue
         token = fields[1].strip()
         values = dict(pair.split("=", 1) for pair in fields[5].split("|") if "=" in pair)
-        features.update(values)
         label = fields[COLUMNS[column]].strip() if column in COLUMNS else values.get(column, "")
         # `_` means no label, but it is also the lemma of the token `_`.
         is_missing = label == "_" and (column, token) != ("LEMMA", "_")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Sentence, is_word, unit
+from bilm.analysis.occurrences import Sentence, is_word, not_finite, unit
 from bilm.analysis.pictures import page
 from bilm.core.errors import InputError
 from bilm.data.sentences import read_stream
@@ -246,7 +246,7 @@ def measure_layers(
     total = len(sentences)
     for sentence, vectors in counted(pairs, progress, "measuring layers", total, "sentences"):
         if not np.isfinite(vectors).all():
-            raise _not_finite("vectors")
+            raise not_finite("vectors")
         vectors = vectors.astype(np.float64)  # (layers, tokens, dim)
         units = unit(vectors)
         random_units += units[:, draw.randrange(len(sentence))]
@@ -273,12 +273,6 @@ def _mean_cosine(sums: np.ndarray, n: np.ndarray) -> np.ndarray:
     """Mean cosine of pairs among n unit vectors, given their sums (..., dim)."""
     # The squared length of a sum contains each pair twice, and n times 1.
     return (np.square(sums).sum(axis=-1) - n) / (n * (n - 1))
-
-
-def _not_finite(what: str) -> InputError:
-    return InputError(
-        f"the model's {what} are not finite: its weights are damaged, or its training diverged."
-    )
 
 
 def measure_prediction(
@@ -320,7 +314,7 @@ def measure_prediction(
     with np.errstate(over="ignore"):
         means = {name: float(np.exp(np.mean(nats))) for name, nats in losses.items()}
     if not all(map(math.isfinite, means.values())):
-        raise _not_finite("scores")
+        raise not_finite("scores")
     perplexities: dict[str, Any] = {"backward": None, "first_backward": None, **means}
     if training_counts is not None and len(training_counts) == n_words:
         occurrences = np.bincount(ids, minlength=n_words)

@@ -564,11 +564,15 @@ def _sentence_vectors(
             vectors = np.concatenate([vectors, around])
         vectors = vectors[:, positions].transpose(1, 0, 2)
         if not np.isfinite(vectors).all():
-            raise InputError(
-                "the model's vectors are not finite: its weights are damaged, or its training "
-                "diverged."
-            )
+            raise not_finite("vectors")
         yield vectors
+
+
+def not_finite(what: str) -> InputError:
+    """The error for results of a model that are NaN or infinite, such as its "vectors"."""
+    return InputError(
+        f"the model's {what} are not finite: its weights are damaged, or its training diverged."
+    )
 
 
 def _digest(sample: Sample) -> str:
