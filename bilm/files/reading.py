@@ -340,7 +340,7 @@ class Text:
             InputError: the text is FASTA or has no sentences; a line of CoNLL-U is malformed.
         """
         if self.kind == COLUMNS:
-            return self._column_sentences()
+            return self._joined(_read_column(self.lines(), self._column or 1, self.name))
         if self.kind == FASTA:
             raise InputError(
                 f"{self.name} is FASTA, because it begins with '>'. `bilm tokenize "
@@ -360,9 +360,6 @@ class Text:
             f"{self.name}: must be text, got {self.kind}. {cure}; if it is plain text, put an "
             "empty line before it."
         )
-
-    def _column_sentences(self) -> Iterator[str]:
-        return self._joined(_read_column(self.lines(), self._column or 1, self.name))
 
     def _joined(self, sentences: Iterable[Sequence[str]]) -> Iterator[str]:
         """Sentences as text, with a warning about tokens with spaces in them."""
@@ -405,9 +402,9 @@ class Text:
             if text:
                 yield text
             if problem:
-                description = _not_text(content[:_HEAD]) if n_lines == 0 else None
-                if description:
-                    raise InputError(f"{self.name}: must be UTF-8 text, got {description}.")
+                for magic, name, cure in _NOT_TEXT if n_lines == 0 else ():
+                    if magic.match(content[:_HEAD]):
+                        raise InputError(f"{self.name}: must be UTF-8 text, got {name}. {cure}.")
                 line = n_lines + text.count("\n") + 1
                 number = wrong - (block.rfind(b"\n", 0, wrong) + 1)
                 where = f"byte {number} is 0x{block[wrong]:02x}"
@@ -509,12 +506,6 @@ def _read_column(lines: Iterable[str], column: int, name: str) -> Iterator[list[
             tokens.append(token)
     if tokens:
         yield tokens
-
-
-def _not_text(head: bytes) -> str | None:
-    """The format of a file that is not UTF-8 text, by its first bytes, and what to do."""
-    names = (f"{name}. {cure}" for magic, name, cure in _NOT_TEXT if magic.match(head))
-    return next(names, None)
 
 
 def substitute_for_a_file(path: PathLike) -> str | None:

@@ -177,7 +177,7 @@ def _old_name(folder: str) -> str:
 
 
 @contextlib.contextmanager
-def locked(path: PathLike, problem: str, *, wait: bool = False) -> Iterator[None]:
+def locked(path: PathLike, problem: str) -> Iterator[None]:
     """Lock a file or folder against other processes for the block. A missing file is created, and
     an empty one removed at the end.
 
@@ -186,7 +186,6 @@ def locked(path: PathLike, problem: str, *, wait: bool = False) -> Iterator[None
 
     Args:
         problem: message of the InputError if another process holds the lock.
-        wait: wait for the other process instead.
     """
     while True:
         with contextlib.ExitStack() as stack:
@@ -194,7 +193,7 @@ def locked(path: PathLike, problem: str, *, wait: bool = False) -> Iterator[None
             file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
             stack.callback(os.close, file)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(problem) from None
             except OSError as error:
