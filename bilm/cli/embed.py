@@ -68,7 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "output OUT": "file to write; - is standard output",
         },
     )
-    text_command.add_elmo(parser)
+    group = parser.add_argument_group("model")
+    flags.add_model(group, text_command.ELMO)
+    flags.add(group, flags.PAIR | flags.WORDS | flags.WARM_UP | text_command.TOKENIZER)
+    flags.add(group, flags.PRECISION, default="float32")
     group = parser.add_argument_group("vectors")
     choice = group.add_mutually_exclusive_group()
     flags.add(choice, _LAYERS, type=flags.layer_value(*_NAMED_LAYERS), default="average")

@@ -394,7 +394,7 @@ def require_effect(args: argparse.Namespace, needs: str, *names: str) -> None:
 # Pretrained models
 
 _NAMES = "english, original and others (see `bilm models`), https://.../model.zip, hf://OWNER/NAME"
-_PAIR = {
+PAIR = {
     "--options_file FILE": "options.json, or its address, instead of the model",
     "--weight_file FILE": "HDF5 weights for --options_file, or their address",
 }
@@ -415,11 +415,9 @@ BATCH_SIZE = {
 }
 
 
-def add_model(parser: Group, description: str, *, pair: bool = True) -> None:
-    """--model, or with `pair` also --options_file and --weight_file."""
+def add_model(parser: Group, description: str) -> None:
+    """--model."""
     add(parser, {"--model MODEL": f"{description}; or a name or an address: {_NAMES}"})
-    if pair:
-        add(parser, _PAIR)
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:

@@ -100,15 +100,6 @@ COLUMN = {
 }
 
 
-def add_elmo(parser: argparse.ArgumentParser) -> None:
-    """The flags that name a model for vectors."""
-    group = parser.add_argument_group("model")
-    flags.add_model(group, ELMO)
-    flags.add(group, flags.WORDS | flags.WARM_UP)
-    flags.add(group, TOKENIZER)
-    flags.add(group, flags.PRECISION, default="float32")
-
-
 def check_layer(args: argparse.Namespace, name: str = "layer", *others: str) -> None:
     """Check that the model has --layer, without TensorFlow and before a text is read. `others` are
     further values for the message."""
@@ -174,7 +165,6 @@ def add_predictor(parser: argparse.ArgumentParser) -> flags.Group:
         group,
         "folder of a training run, or folder or ZIP file with weights and the softmax, as `bilm "
         "dump` writes them",
-        pair=False,
     )
     flags.add(group, TOKENIZER)
     return group

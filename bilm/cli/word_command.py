@@ -35,7 +35,7 @@ SAMPLE = {
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the model and its tokenizer."""
     group = parser.add_argument_group("model")
-    flags.add_model(group, text_command.ELMO, pair=False)
+    flags.add_model(group, text_command.ELMO)
     flags.add(group, text_command.TOKENIZER)
 
 

@@ -84,7 +84,7 @@ def embed_file(
         text: a file of text, CoNLL-U or FASTA, recognised by its content (`bilm.files.reading`).
             The ids of FASTA are the keys.
         out: file to write. Finished vectors are kept in a folder OUT.partial until the file is
-            complete. The text is read into memory, about 0.3 GB for a million sentences.
+            complete. The text is read into memory, 0.35 GB for a million sentences.
         model: computes the vectors.
         layers: as for `ELMo.encode`, except a `ScalarMix`.
         pooling: None, "mean" or "max" over the tokens of a sentence.
