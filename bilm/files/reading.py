@@ -398,7 +398,7 @@ class Text:
             block, rest = content[:end], content[end:]
             if n_lines == 0:
                 block = block.removeprefix(codecs.BOM_UTF8)
-            text, wrong, problem = _text_of(block)
+            text, wrong, problem = _decoded_lines(block)
             if text:
                 yield text
             if problem:
@@ -422,7 +422,7 @@ class Text:
                 )
 
 
-def _text_of(block: bytes) -> tuple[str, int, str]:
+def _decoded_lines(block: bytes) -> tuple[str, int, str]:
     """The text of a block, or of its lines before the first byte that is not text; the index of
     that byte, and the problem ("" without one)."""
     wrong, problem = -1, ""

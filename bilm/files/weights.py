@@ -177,7 +177,7 @@ def open_weights(path: PathLike) -> Iterator[WeightsFile]:
         yield weights
 
 
-def require_model_of(part: WeightsFile | None, weights: WeightsFile | None) -> None:
+def require_same_network(part: WeightsFile | None, weights: WeightsFile | None) -> None:
     """Require that a separate file with a token cache or a softmax belongs to a model; files
     without a fingerprint pass."""
     if part is not None and weights is not None and part is not weights:

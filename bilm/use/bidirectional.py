@@ -168,7 +168,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         if use_character_inputs and embedding_weight_file is not None:
             raise InputError("embedding_weight_file requires use_character_inputs=False.")
         if isinstance(model, Model):
-            self.network = model.layers_of_ids(use_character_inputs)
+            self.network = model.id_network(use_character_inputs)
         elif use_character_inputs or n_tokens is not None:
             rows = None if use_character_inputs else n_tokens
             self.network = build_network(self.options, rows, precision=precision)

@@ -26,7 +26,7 @@ from bilm.use.pretrained import (
     CachedWords,
     Model,
     Pretrained,
-    cache_of,
+    new_cache,
     open_once,
 )
 from bilm.use.text_layers import (
@@ -128,7 +128,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         cache: Any = None
         if kind == CACHE_AND_CHARACTERS:
             is_open = model is not options
-            cache = model.network.encoder.cache if is_open else cache_of(len(vocabulary), options)
+            cache = model.network.encoder.cache if is_open else new_cache(len(vocabulary), options)
         self.word_vectors = WordVectors(kind, vocabulary, options, cache, name="word_vectors")
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim

@@ -45,7 +45,7 @@ from bilm.files.weights import (
     load_table,
     named_states,
     open_weights,
-    require_model_of,
+    require_same_network,
     save_hdf5,
 )
 from bilm.files.writing import Outputs, fill_json
@@ -329,7 +329,7 @@ class Model:
             softmax="included" if self.has_softmax else "missing",
         )
 
-    def layers_of_ids(self, characters: bool) -> BiLM:
+    def id_network(self, characters: bool) -> BiLM:
         """The network with the encoder of character ids, or the one of word ids."""
         encoder: Any = self.network.encoder
         if isinstance(encoder, CachedWords):
@@ -417,7 +417,7 @@ def _from_weights(files: ModelFiles, model: Pretrained, softmax: bool | None) ->
                 f"{predicting.path}: the softmax ({SOFTMAX_B}), which predicts words, is missing. "
                 "Use the training folder, weights dumped with the softmax, or softmax_file."
             )
-        require_model_of(separate, weights)
+        require_same_network(separate, weights)
         options = dataclasses.replace(
             options,
             n_tokens_vocab=shapes[SOFTMAX_B][0],
@@ -548,7 +548,7 @@ class WordSource(NamedTuple):
             load_network(network, weights, None if has_cache else table)
         if not has_cache:
             return network
-        cache = cache_of(self.n_rows, self.options)
+        cache = new_cache(self.n_rows, self.options)
         if table is not None:
             load_table(cache, table)
         encoder: Any = CachedWords(cache, network.encoder)
@@ -569,7 +569,7 @@ def find_words(
     dictionary = None if char_cnn is None else _dictionary(char_cnn, weights)
     if char_cnn is not None and table is None:
         return WordSource(CHARACTERS, options, weights.path, dictionary=dictionary)
-    require_model_of(table, weights)
+    require_same_network(table, weights)
     embedding_file = table or weights
     if char_cnn is not None and vocab_file is not None:
         default_file = None  # it may be the vocabulary of the softmax
@@ -629,6 +629,6 @@ class CachedWords:
         return tf.tensor_scatter_nd_update(self.cache(ids[:, 0]), missing, encoded)
 
 
-def cache_of(n_rows: int, options: Options) -> WordEmbedding:
+def new_cache(n_rows: int, options: Options) -> WordEmbedding:
     """A token cache of zeros."""
     return WordEmbedding(n_rows, options.lstm.projection_dim, name="cache")

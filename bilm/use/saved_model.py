@@ -110,9 +110,9 @@ class ServedELMo(tf.train.Checkpoint):
         self._fixed: Callable[[], Any] = lambda: choice.weights if fixed is None else fixed
         self._trained: Callable[[], Any] = lambda: trained if is_trained else choice.weights
         # Variables only: Keras layers would be saved as layers.
-        self.trainable_variables = _variables_of(trained) if is_trained else []
+        self.trainable_variables = _values(trained) if is_trained else []
         frozen = [elmo.language_model, elmo.word_vectors, *([] if fixed is None else [fixed])]
-        self.variables = [*self.trainable_variables, *_variables_of(*frozen)]
+        self.variables = [*self.trainable_variables, *_values(*frozen)]
         self.regularization_losses: list[Any] = []
         words = elmo.word_vectors.words
         self._tables = [] if words is None else [words.table]
@@ -159,7 +159,7 @@ class ServedELMo(tf.train.Checkpoint):
         return outputs
 
 
-def _variables_of(*layers: Any) -> list[tf.Variable]:
+def _values(*layers: Any) -> list[tf.Variable]:
     return [weight.value for layer in layers for weight in layer.weights]
 
 
