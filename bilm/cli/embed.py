@@ -20,6 +20,7 @@ space again. After a crash the same command with --resume continues from it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 
 from bilm.cli import flags, text_command
@@ -116,9 +117,11 @@ def _embed(args: argparse.Namespace) -> int:
     )
     model = text_command.load_model(args, source).elmo
     sentences = job.read(model)
-    if isinstance(sentences, list):  # a stream is read only once
-        words = (sentence.text.split() for sentence in sentences)
+    if args.input != STANDARD:  # a stream is not read ahead
+        sample, sentences = itertools.tee(sentences)
+        words = (sentence.text.split() for sentence in sample)
         text_command.warn_of_unseen(model.model, words, args.input)
+        del sample, words  # or the text would be kept
     with progress_display(args.output) as display:
         result = job.run(model, sentences, display.show)
     if result.was_complete:

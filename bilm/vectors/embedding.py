@@ -84,7 +84,7 @@ def embed_file(
         text: a file of text, CoNLL-U or FASTA, recognised by its content (`bilm.files.reading`).
             The ids of FASTA are the keys.
         out: file to write. Finished vectors are kept in a folder OUT.partial until the file is
-            complete. The text is read into memory, 0.35 GB for a million sentences.
+            complete.
         model: computes the vectors.
         layers: as for `ELMo.encode`, except a `ScalarMix`.
         pooling: None, "mean" or "max" over the tokens of a sentence.
@@ -169,6 +169,7 @@ class EmbeddingJob:
         if self._format.is_table:
             import_pyarrow()
         self._digest, self._skipped = new_digest(), Counter[str]()
+        self._n_sentences: int | None = None  # unknown for a stream
         self._has_ids = self.ids is not None
 
     def _kind(self) -> str:
@@ -202,9 +203,20 @@ class EmbeddingJob:
         if self.is_stream and (self.resume or not self._format.can_stream):
             raise InputError("A stream must be npz or jsonl, and cannot be resumed.")
 
-    def read(self, model: ELMo) -> Iterable[Sentence]:
-        """The sentences of this shard, tokens separated by spaces, after checks of their keys and
-        words: a list, or for a stream an iterator. A file is read once, here."""
+    def read(self, model: ELMo) -> Iterator[Sentence]:
+        """The sentences of this shard, tokens separated by spaces.
+
+        A file is read twice, so that memory does not grow with it: here, to check its keys and
+        words and to count it, and while its vectors are computed.
+        """
+        if self._is_file:
+            self._n_sentences = sum(1 for _ in self._sentences(model))
+        sentences = self._sentences(model)
+        first = list(itertools.islice(sentences, 1))  # the kind of a stream is known from here
+        return itertools.chain(first, sentences)
+
+    def _sentences(self, model: ELMo) -> Iterator[Sentence]:
+        self._digest, self._skipped = new_digest(), Counter()
         with open_text(self.text, self._name, self._digest, self.column) as text:
             if text.kind == FASTA:
                 self._has_ids = True
@@ -216,8 +228,7 @@ class EmbeddingJob:
             self._unit = text.unit
             tokens = TextTokens(model.options.tokenizer, self.tokenizer, self.column)
             sentences = self._with_keys(read_sentences(text, self._name, tokens=tokens))
-            checked = self._checked(sentences, model)
-            return list(checked) if self._is_file else checked
+            yield from self._checked(sentences, model)
 
     def _with_keys(self, sentences: Iterator[Sentence]) -> Iterator[Sentence]:
         if self.sentence_keys:
@@ -265,7 +276,6 @@ class EmbeddingJob:
         """Compute the vectors of the sentences that `read` returned, and write the file; arguments
         and errors as for `embed_file`."""
         settings = self._settings(model)
-        n_all = len(sentences) if isinstance(sentences, list) else None
         if self.resume and os.path.lexists(self.out):
             self._require_complete(settings, sum(1 for _ in sentences))
             remove_job(self.out, settings)
@@ -273,7 +283,7 @@ class EmbeddingJob:
         todo = ((sentence, sentence.text.split()) for sentence in sentences)
         if self.is_stream:
             n_written = itertools.count()
-            results = zip(self._encode(model, todo, progress, n_all), n_written, strict=False)
+            results = zip(self._encode(model, todo, progress), n_written, strict=False)
             embedded = (EmbeddedSentence(*result) for result, _ in results)
             self._format.write(self.out, embedded, settings, facts="")
             self.out.flush()
@@ -281,7 +291,7 @@ class EmbeddingJob:
         choices = {"resume": self.resume, "force": self.force}
         with VectorStore(self.out, settings, **choices) as store:
             finished = store.n_sentences, self._skip_saved(todo, store)
-            new = self._encode(model, todo, progress, n_all, *finished, store.new_array)
+            new = self._encode(model, todo, progress, *finished, store.new_array)
             for sentence, vectors in new:
                 store.add(sentence, vectors)
             store.save()
@@ -330,7 +340,6 @@ class EmbeddingJob:
         model: ELMo,
         todo: Iterator[tuple[Sentence, list[str]]],
         progress: ShowStage,
-        n_all: int | None,
         n_finished: int = 0,
         n_finished_tokens: int = 0,
         new_array: Any = None,
@@ -339,7 +348,7 @@ class EmbeddingJob:
 
         def show(stage: Stage) -> None:
             detail = f"{n_finished_tokens + stage.done:,} tokens"
-            progress(Stage("embedding", next(counter), n_all, "sentences", detail))
+            progress(Stage("embedding", next(counter), self._n_sentences, "sentences", detail))
 
         show(Stage("embedding", 0, None))
         for sentence, vectors in model.encode_iter(
