@@ -300,11 +300,9 @@ def _saving(folder: Path) -> Iterator[Path]:
 def _put_in_place(saving: Path, folder: Path, name: str) -> None:
     """Rename the files of a checkpoint, the index last; the caller then records it as the newest.
 
-    It is recorded before as well, so that a later run removes what a killed one leaves; but not as
-    the first one, because the folder would seem to hold a model.
+    It is recorded before as well, so that a later run removes what a killed one leaves.
     """
-    if others := [each for each in _read_record(folder) if each != name]:
-        _write_record(folder, [name, *others])
+    _write_record(folder, [name, *(each for each in _read_record(folder) if each != name)])
     # An old index must never be next to new data.
     (folder / f"{name}.index").unlink(missing_ok=True)
     for suffix in SUFFIXES:

@@ -177,8 +177,9 @@ def must_be_new(path: str) -> bool:
 
 
 def holds_checkpoint(save_dir: PathLike) -> bool:
-    """Whether a folder holds or once held a checkpoint."""
-    return Path(save_dir, STATE_FILE).exists() or any(Path(save_dir).glob("model.ckpt-*.index"))
+    """Whether a folder holds a checkpoint. (A run that was killed while it wrote its first one
+    leaves the file `checkpoint` without one.)"""
+    return any(Path(save_dir).glob("model.ckpt-*.index"))
 
 
 def size_of(files: Iterable[PathLike]) -> int:
