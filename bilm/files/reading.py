@@ -201,11 +201,12 @@ _SUBSTITUTES = {
     ),
 }
 # Kinds without sentences, recognised by the start of the text.
+_TAGGED = "text with tags"
 _TAGS = "body|corpus|div|docs?|document|p|s|sent|sentence|seg|tei\\w*|texts?|tok|w"
 _NO_SENTENCES = {
     **_SUBSTITUTES,
     # <S> is the beginning of a sentence, as in the text of other language models.
-    "text with tags": re.compile(rf"[ \t]*(?!(?-i:<S>))<({_TAGS})(\s[^<>\n]*)?/?>", re.I),
+    _TAGGED: re.compile(rf"[ \t]*(?!(?-i:<S>))<({_TAGS})(\s[^<>\n]*)?/?>", re.I),
     "JSON": re.compile(
         r'(\[\s*)?\{\s*"[^"\n]*"\s*:|\[(\s*\n\s*)?("(\\.|[^"\\\n])*"\s*[],]|\[["\d-])'
     ),
@@ -356,7 +357,7 @@ class Text:
         if self.kind == _TABLE:
             cure = f"Cut out its column N of sentences first: cut -f N {name} > OUT"
         elif "columns" in self.kind:
-            cure = f"`bilm tokenize {name} OUT --column 1` writes its first column"
+            cure = f"`bilm tokenize {name} OUT --column N` writes its column N"
         raise InputError(
             f"{self.name}: must be text, got {self.kind}. {cure}; if it is plain text, put an "
             "empty line before it."
@@ -446,7 +447,7 @@ def _kind(text: str) -> str | None:
         return FASTA
     for kind, start in _NO_SENTENCES.items():
         if start.match(text):
-            return kind
+            return _columns(text) or kind if kind == _TAGGED else kind
     is_conllu = conllu.looks_like_conllu(text.removesuffix("\n").split("\n"))
     if is_conllu is None and len(text) < _LONGEST_HEADER:
         return None
