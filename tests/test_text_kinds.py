@@ -144,7 +144,7 @@ def tarred(data):
         (CONLLU.replace("\t_\n", "\t_\t_\n").encode(), "got columns with tabs"),
         (b"1\tThe\tthe\tthe\tDT\tDT\t_\t_\t2\t2\tNMOD\tNMOD\t_\t_\n" * 3, "columns with tabs"),
         (b"##12\n@@12\nThe\tthe\tat\ncat\tcat\tnn1\n.\t.\t.\n", "columns with tabs"),
-        (b"<text id='1'>\n<s>\nThe\tDT\ncat\tNN\n</s>\n</text>\n", "with tags"),
+        (b"<text id='1'>\n<s>\nThe\tDT\ncat\tNN\n</s>\n</text>\n", "columns with tabs"),
         (b"Entry\tProtein names\tSequence\nP1\tKinase\tMKV\nP2\t\tMKL\n", "with tabs"),
         (b"1\ta good film\n0\tnot so good\n", "with tabs"),
         (b'id,text\n1,"A cat, a dog"\n2,They ran\n3,"He ""ran"""\n', r"a table \(CSV\). Extract"),
