@@ -6,6 +6,7 @@ Every public name is loaded when it is first used, so that ``import bilm`` and `
 do not wait for TensorFlow.
 """
 
+# ruff: noqa: F403
 from __future__ import annotations
 
 import importlib
@@ -21,49 +22,28 @@ __version__ = "0.1.0"
 if sys.platform == "win32":
     raise ImportError("bilm locks files with fcntl, which Windows lacks: use WSL 2.")
 
-if TYPE_CHECKING:
-    from bilm.core.errors import InputError, TrainingError
-    from bilm.core.options import Options, preset
-    from bilm.core.scalar_mix import ScalarMix, weight_layers
-    from bilm.data import (
-        Batcher,
-        BidirectionalLMDataset,
-        LMDataset,
-        TokenBatcher,
-        Tokenizer,
-        UnicodeCharsVocabulary,
-        Vocabulary,
-        build_vocabulary,
-        load_vocab,
-        shard_corpus,
-        tokenize,
-        tokenize_files,
-    )
-    from bilm.data.sentences import read_fasta
-    from bilm.files.named_models import published_models
-    from bilm.model import (
-        BidirectionalLanguageModel,
-        ELMoEmbedding,
-        dump_bilm_embeddings,
-        dump_token_embeddings,
-    )
-    from bilm.training import (
-        LanguageModel,
-        Perplexity,
-        dump_weights,
-        load_options_latest_checkpoint,
-        train,
-    )
-    from bilm.training import test as test
-    from bilm.use.elmo import ELMo
-    from bilm.use.predictor import Predictor
-    from bilm.use.pretrained import Model, Pretrained
-    from bilm.use.saved_model import export_saved_model
-    from bilm.use.text_layers import CharacterIds, WordIds
-    from bilm.vectors.embedding import embed_file
-    from bilm.vectors.tables import TableEmbedder
+if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
+    from bilm.core.errors import InputError as InputError
+    from bilm.core.errors import TrainingError as TrainingError
+    from bilm.core.options import Options as Options
+    from bilm.core.options import preset as preset
+    from bilm.core.scalar_mix import ScalarMix as ScalarMix
+    from bilm.core.scalar_mix import weight_layers as weight_layers
+    from bilm.data import *
+    from bilm.data.sentences import read_fasta as read_fasta
+    from bilm.files.named_models import published_models as published_models
+    from bilm.model import *
+    from bilm.training import *
+    from bilm.use.elmo import ELMo as ELMo
+    from bilm.use.predictor import Predictor as Predictor
+    from bilm.use.pretrained import Model as Model
+    from bilm.use.pretrained import Pretrained as Pretrained
+    from bilm.use.saved_model import export_saved_model as export_saved_model
+    from bilm.use.text_layers import CharacterIds as CharacterIds
+    from bilm.use.text_layers import WordIds as WordIds
+    from bilm.vectors.embedding import embed_file as embed_file
+    from bilm.vectors.tables import TableEmbedder as TableEmbedder
 
-# The public names, by the module that defines them.
 _PUBLIC = {
     "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher Tokenizer "
     "UnicodeCharsVocabulary Vocabulary build_vocabulary load_vocab shard_corpus tokenize "
@@ -91,17 +71,7 @@ _KERAS_LAYERS = (
 )  # fmt: skip
 
 # `test` is left out, because a star import would hide it among a user's own tests.
-__all__ = [
-    "Batcher", "BidirectionalLMDataset", "BidirectionalLanguageModel", "CharacterIds", "ELMo",
-    "ELMoEmbedding", "InputError", "LMDataset", "LanguageModel", "Model", "Options",
-    "Perplexity", "Predictor", "Pretrained", "ScalarMix", "TableEmbedder", "TokenBatcher",
-    "Tokenizer",
-    "TrainingError", "UnicodeCharsVocabulary", "Vocabulary", "WordIds", "build_vocabulary",
-    "dump_bilm_embeddings", "dump_token_embeddings", "dump_weights", "embed_file",
-    "export_saved_model", "load_options_latest_checkpoint", "load_vocab", "preset",
-    "published_models", "read_fasta", "shard_corpus", "tokenize", "tokenize_files", "train",
-    "weight_layers",
-]  # fmt: skip
+__all__ = sorted(_HOME.keys() - {"test"})
 
 
 def __getattr__(name: str) -> Any:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Sentence, is_word, not_finite, unit
+from bilm.analysis.occurrences import Sentence, is_word, unit
 from bilm.analysis.pictures import page
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, not_finite
 from bilm.data.sentences import read_stream
 from bilm.progress import ShowStage, counted, quiet
 from bilm.terminal import printable, table
@@ -246,7 +246,7 @@ def measure_layers(
     total = len(sentences)
     for sentence, vectors in counted(pairs, progress, "measuring layers", total, "sentences"):
         if not np.isfinite(vectors).all():
-            raise not_finite("vectors")
+            raise not_finite("the model's vectors")
         vectors = vectors.astype(np.float64)  # (layers, tokens, dim)
         units = unit(vectors)
         random_units += units[:, draw.randrange(len(sentence))]
@@ -314,7 +314,7 @@ def measure_prediction(
     with np.errstate(over="ignore"):
         means = {name: float(np.exp(np.mean(nats))) for name, nats in losses.items()}
     if not all(map(math.isfinite, means.values())):
-        raise not_finite("scores")
+        raise not_finite("the model's scores")
     perplexities: dict[str, Any] = {"backward": None, "first_backward": None, **means}
     if training_counts is not None and len(training_counts) == n_words:
         occurrences = np.bincount(ids, minlength=n_words)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from bilm.core.errors import SENTENCES, WORDS, InputError, integer, require
+from bilm.core.errors import SENTENCES, WORDS, InputError, integer, not_finite, require
 from bilm.data.sentences import parse_query, read_stream
 from bilm.files.identity import require_same_model, without_old_digests
 from bilm.files.reading import PathLike, new_digest, require_file
@@ -222,11 +222,6 @@ class Sample(WordsInSentences):
         """The document of each occurrence; `starts` are the numbers of their first lines."""
         numbers = np.asarray(self.lines)[self.positions[:, 0]]
         return (np.searchsorted(starts, numbers, "right") - 1).tolist()
-
-    def by_sentence(self) -> list[np.ndarray]:
-        """The token indices of the occurrences in each sentence."""
-        bounds = np.searchsorted(self.positions[:, 0], np.arange(1, len(self.sentences)))
-        return np.split(self.positions[:, 1], bounds)
 
 
 # Drawing
@@ -554,7 +549,8 @@ def _sentence_vectors(
     """The vectors (occurrences, layers, dim) in each sentence."""
     sentences = map(list, sample.sentences)
     encoded = elmo.encode_iter(sentences, "all" if layer is None else layer)
-    for vectors, positions in zip(encoded, sample.by_sentence(), strict=True):
+    bounds = np.searchsorted(sample.positions[:, 0], np.arange(1, len(sample.sentences)))
+    for vectors, positions in zip(encoded, np.split(sample.positions[:, 1], bounds), strict=True):
         vectors = vectors.reshape(-1, *vectors.shape[-2:])  # (layers, tokens, dim)
         if context:
             forward = elmo.dim // elmo.options.n_directions
@@ -564,15 +560,8 @@ def _sentence_vectors(
             vectors = np.concatenate([vectors, around])
         vectors = vectors[:, positions].transpose(1, 0, 2)
         if not np.isfinite(vectors).all():
-            raise not_finite("vectors")
+            raise not_finite("the model's vectors")
         yield vectors
-
-
-def not_finite(what: str) -> InputError:
-    """The error for results of a model that are NaN or infinite, such as its "vectors"."""
-    return InputError(
-        f"the model's {what} are not finite: its weights are damaged, or its training diverged."
-    )
 
 
 def _digest(sample: Sample) -> str:

@@ -153,12 +153,7 @@ class StaticVectors:
                 file.write(f"{word} {' '.join(map(str, vector))}\n".encode())
 
     @classmethod
-    def load(
-        cls,
-        path: PathLike,
-        *,
-        keep: Collection[str] | None = None,
-    ) -> StaticVectors:
+    def load(cls, path: PathLike, *, keep: Collection[str] | None = None) -> StaticVectors:
         """Read vectors of word2vec, GloVe or fastText: text, may be compressed, or .bin (.bin.gz).
 
         `keep` are the words to keep, also in NFC and in lower case. If a word is repeated, its

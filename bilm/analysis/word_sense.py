@@ -82,11 +82,7 @@ class _Task:
     """The training occurrences of each word, and the test occurrences to compare with them."""
 
     def __init__(
-        self,
-        labels: Sequence[str],
-        gold: Sequence[str],
-        train: Sequence[str],
-        test: Sequence[str],
+        self, labels: Sequence[str], gold: Sequence[str], train: Sequence[str], test: Sequence[str]
     ) -> None:
         self._labels, self._gold = np.array(labels, object), np.array(gold, object)
         self._train, self._test = indices_by_name(train), indices_by_name(test)

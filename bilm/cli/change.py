@@ -33,7 +33,7 @@ from bilm.cli import flags, text_command, word_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import find_all_files, read_files
-from bilm.progress import ProgressDisplay
+from bilm.progress import ProgressDisplay, Stage
 from bilm.terminal import count, note
 
 _CORPORA = ("old", "new")
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, files, required=True)
     word_command.add_model(parser)
     group = parser.add_argument_group("occurrences")
-    word_command.add_layer(group, "layer number, or top (default: top)", "top", default="top")
+    flags.add(group, {"--layer LAYER": "layer number, or top (default: top)"}, default="top")
     flags.add(
         group,
         {
@@ -104,9 +104,13 @@ def run(args: argparse.Namespace) -> int:
         occurrences = []
         for name, sample in zip(_CORPORA, samples, strict=True):
             text_command.warn_of_unseen(model, sample.sentences, getattr(args, name))
-            doing = f"encoding {name}"
-            uses = word_command.encode(model.elmo, sample, display, doing, layer=args.layer)
-            occurrences.append(uses)
+
+            def show(stage: Stage, doing: str = f"encoding {name}") -> None:
+                display.show(stage._replace(doing=doing))
+
+            occurrences.append(
+                analysis.Occurrences.encoded(model.elmo, sample, layer=args.layer, progress=show)
+            )
         old, new = occurrences
         results = change.measure_change(
             old,
@@ -155,10 +159,5 @@ def _read(
                 n_lines += 1
 
     settings = flags.keywords(args, "max_occurrences", "seed", "match_case")
-    try:
-        sample = analysis.sample_uses(sentences(), targets, may_be_missing=True, **settings)
-    except InputError as error:
-        if str(error).startswith(tuple(files)):
-            raise
-        raise InputError(f"{pattern}: {error}") from None
+    sample = analysis.sample_uses(sentences(), targets, may_be_missing=True, **settings)
     return sample, sample.documents(starts)

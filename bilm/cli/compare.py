@@ -32,25 +32,22 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "name at least two queries")
     import numpy as np
 
-    from bilm.analysis.occurrences import parse_target, unit
+    from bilm.analysis.occurrences import unit
 
     model = text_command.load_model(args)
-    parsed = [parse_target(query, model.split)[:2] for query in args.query]
-    positions = [(number, position) for number, (_, position) in enumerate(parsed)]
-    sample = analysis.Sample([tokens for tokens, _ in parsed], np.array(positions, np.int64))
-    words = [sample.word(k) for k in range(len(sample))]
-    static = args.static and analysis.StaticVectors.load(args.static, keep=set(words))
-    text_command.warn_of_unseen(model, sample.sentences, "the sentences")
-    occurrences = analysis.Occurrences.encoded(model.elmo, sample)
-    vectors = {f"layer {k}": occurrences.layer(k) for k in range(occurrences.n_layers)}
-    if static:
-        vectors["static"] = static.table(words)
-        vectors["static"][~vectors["static"].any(axis=1)] = np.nan  # words without a vector
-    units = [unit(rows.astype(float)) for rows in vectors.values()]
+    uses = [analysis.Occurrences.of_query(model.elmo, query) for query in args.query]
+    text_command.warn_of_unseen(model, [use.sentence(0) for use in uses], "the sentences")
+    layers = np.concatenate([use.vectors for use in uses]).swapaxes(0, 1)
+    vectors = {f"layer {k}": unit(layer.astype(float)) for k, layer in enumerate(layers)}
+    if args.static is not None:
+        words = [use.word(0) for use in uses]
+        static = analysis.StaticVectors.load(args.static, keep=words).table(words)
+        static[~static.any(axis=1)] = np.nan  # words without a vector
+        vectors["static"] = unit(static.astype(float))
     show([*(f"{k}  {query}" for k, query in enumerate(args.query, start=1)), ""])
     rows = [["pair", *vectors]]
-    for one, other in itertools.combinations(range(len(words)), 2):
-        cells = (f"{layer[one] @ layer[other]:.3f}".replace("nan", "-") for layer in units)
+    for one, other in itertools.combinations(range(len(uses)), 2):
+        cells = (f"{v[one] @ v[other]:.3f}".replace("nan", "-") for v in vectors.values())
         rows.append([f"{one + 1} - {other + 1}", *cells])
     show(table(rows))
     return 0

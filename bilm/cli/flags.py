@@ -156,14 +156,14 @@ def _is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-_positive = value(float, "must be a number > 0", lambda x: 0 < x < math.inf)
 _TYPES = {
     "N": whole_number(1),
     "ROWS": whole_number(1),
     "TOKENS": whole_number(1, 63),
-    "X": _positive,
+    "X": value(float, "must be a number > 0", lambda x: 0 < x < math.inf),
     "MB": value(float, "must be a number > 0 and up to 1e9", lambda x: 0 < x <= 1e9),
     "P": value(float, "must be a number from 0 to 1", lambda p: 0 <= p <= 1),
+    "LAYER": layer_value("top"),
     # Unlike file names, words and sentences must be UTF-8.
     **dict.fromkeys(("WORD", "QUERY", "SENTENCE"), value(str, "must be UTF-8", _is_utf8)),
     # These values remain text; they are parsed only to report mistakes early.
@@ -178,8 +178,9 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
     Args:
         flags: {"--name VALUE": help}. Without VALUE the flag is a switch. VALUE is N, ROWS or
             TOKENS for an integer >= 1, "N>=0" for one >= 0, X or MB for a number > 0, P for a
-            number from 0 to 1, DURATION or INTERVAL for a time (`bilm.intervals`), "a|b" for a
-            choice of words, and otherwise text; "FILE ..." takes several.
+            number from 0 to 1, LAYER for a layer number or "top", DURATION or INTERVAL for a time
+            (`bilm.intervals`), "a|b" for a choice of words, and otherwise text; "FILE ..." takes
+            several.
         settings: passed to `argparse.ArgumentParser.add_argument` for each flag: `default`,
             `required`, `nargs`, or a `type` that overrides the type of VALUE.
     """
@@ -203,8 +204,6 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
 TEXTS = {"files FILE ...": "text files or globs of them"}
 FORCE = {"--force": "overwrite files that exist"}
 
-
-# Files of models and training runs, for flags that name their folder.
 # Flags whose inputs must exist: globs, models, files.
 _GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
 _MODELS = {"model", "init_from"}

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_command.add_occurrences(parser)
     group = parser.add_argument_group("neighbours")
     layer = "layer number, top, or all (default: all)"
-    word_command.add_layer(group, layer, "top", "all", default="all")
+    layers = flags.layer_value("top", "all")
+    flags.add(group, {"--layer LAYER": layer}, type=layers, default="all")
     flags.add(
         group,
         {

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from typing import TYPE_CHECKING, Any
 
+from bilm import analysis
 from bilm.cli import flags
-from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.run_log import read_log
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SMOOTHED = 4  # points of the log on either side, in runs that are long enough
-_FORMATS = (".png", ".pdf", ".svg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    ending = os.path.splitext(args.out)[1].lower()
-    if ending not in _FORMATS:
-        raise InputError(f"--out must end in one of {', '.join(_FORMATS)}, got {args.out!r}.")
+    ending = analysis.picture_ending(args.out, (".png", ".pdf", ".svg"))
     runs = {name: read_log(name) for name in args.runs}
     outputs = flags.outputs(args, out=args.out)
     import_extra("matplotlib.figure", "bilm plot")

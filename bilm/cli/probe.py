@@ -113,7 +113,10 @@ def run(args: argparse.Namespace) -> int:
     with ProgressDisplay() as display:
         for text, path in zip(texts, (args.train, args.test), strict=True):
             text_command.warn_of_unseen(elmo.model, text.sentences, path)
-        ours, theirs = (word_command.encode(elmo, text, display, context=is_uses) for text in texts)
+        ours, theirs = (
+            analysis.Occurrences.encoded(elmo, text, context=is_uses, progress=display.show)
+            for text in texts
+        )
         if is_uses:
             rows = analysis.sense_table(ours, theirs, args.method)
         else:

@@ -49,10 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "slower (default: pca)",
             "--colour label|cluster|word": "property shown by colours (default: the first one that "
             "the occurrences have)",
+            "--layer LAYER": "draw only this layer: a number, or top (default: all but layer 0)",
         },
     )
-    layer = "draw only this layer: a number, or top (default: all but layer 0)"
-    word_command.add_layer(group, layer, "top")
     parser.set_defaults(method="pca", match_case=False)
 
 

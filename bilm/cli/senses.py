@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_command.add_model(parser)
     word_command.add_occurrences(parser)
     group = parser.add_argument_group("clusters")
-    word_command.add_layer(group, "layer number, or top (default: top)", "top", default="top")
+    flags.add(group, {"--layer LAYER": "layer number, or top (default: top)"}, default="top")
     flags.add(group, {"--clusters N": "number of clusters"})
     flags.add(
         parser.add_argument_group("output"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from bilm.cli import flags
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, not_finite
 from bilm.files.named_models import sample_text
 from bilm.files.reading import open_text, read_lines
 from bilm.files.writing import atomic_write, text_file
@@ -95,9 +95,7 @@ TOKENIZER = {
     "spaces, at white space; or a language code such as en (default: typed sentences, and files "
     "that are tokenised like the model's text, are read as model; other files are an error)",
 }
-COLUMN = {
-    "--column N": "read column N, from 1, of text in columns (CoNLL-2003, VRT) as tokens",
-}
+COLUMN = {"--column N": "read column N, from 1, of text in columns (CoNLL-2003, VRT) as tokens"}
 
 
 def check_layer(args: argparse.Namespace, name: str = "layer", *others: str) -> None:
@@ -229,10 +227,7 @@ def write_results(
         for number, result in counted(results, display.show, doing, None, "sentences"):
             numbers = itertools.chain.from_iterable(rows(result))
             if not all(math.isfinite(x) for x in numbers if isinstance(x, float)):
-                raise InputError(
-                    f"{fields[0]} {number}: the model's scores are not finite: its weights are "
-                    "damaged, or its training diverged."
-                )
+                raise not_finite(f"{fields[0]} {number}: the model's scores")
             if form == "jsonl":
                 for value in objects(result) if objects else row_objects(rows(result)):
                     line = json.dumps(_rounded({fields[0]: number} | value), ensure_ascii=False)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.cli import flags, text_command
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files, read_files
-from bilm.progress import ProgressDisplay, Stage
+from bilm.progress import ProgressDisplay
 from bilm.terminal import note
 
 if TYPE_CHECKING:
-    from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
     from bilm.use.pretrained import Model
 
@@ -55,11 +54,6 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(max_occurrences=1000, seed=0)
 
 
-def add_layer(group: flags.Group, text: str, *names: str, default: int | str | None = None) -> None:
-    """Add --layer with the help `text`: a layer number, or one of `names`."""
-    flags.add(group, {"--layer LAYER": text}, type=flags.layer_value(*names), default=default)
-
-
 def predictor_of(model: Model) -> Predictor | None:
     """The predictor of a model for typical words; a note explains them if it has no softmax."""
     if model.has_softmax:
@@ -84,21 +78,6 @@ def distinct(args: argparse.Namespace, targets: Iterable[str]) -> list[str]:
     from bilm.analysis.occurrences import comparison_form
 
     return list(dict.fromkeys(comparison_form(target, args.match_case) for target in targets))
-
-
-def encode(
-    elmo: ELMo,
-    uses: analysis.Sample,
-    display: ProgressDisplay,
-    doing: str = "encoding",
-    **settings: Any,
-) -> analysis.Occurrences:
-    """Encode occurrences with progress; `settings` are passed to `Occurrences.encoded`."""
-
-    def show(stage: Stage) -> None:
-        display.show(stage._replace(doing=doing))
-
-    return analysis.Occurrences.encoded(elmo, uses, progress=show, **settings)
 
 
 def read_uses(
@@ -134,7 +113,9 @@ def with_vectors(
     model = model or text_command.load_model(args)
     text_command.warn_of_unseen(model, uses.sentences, "the text")
     with ProgressDisplay() as display:
-        return encode(model.elmo, uses, display, file=args.occurrences)
+        return analysis.Occurrences.encoded(
+            model.elmo, uses, file=args.occurrences, progress=display.show
+        )
 
 
 def load_uses(args: argparse.Namespace, targets: Sequence[str]) -> analysis.Occurrences:

@@ -37,6 +37,13 @@ class WorkerLostError(TrainingError):
     """Another worker of the run cannot be reached."""
 
 
+def not_finite(results: str) -> InputError:
+    """The error for results of a model that are NaN or infinite, such as "the model's vectors"."""
+    return InputError(
+        f"{results} are not finite: its weights are damaged, or its training diverged."
+    )
+
+
 def shown(value: object) -> str:
     """A value for messages; long, deep and large values are shortened."""
     return without_secrets(_VALUES.repr(value))

@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 
 import bilm
-from bilm.core.errors import InputError, one_of, require, shown
+from bilm.core.errors import InputError, not_finite, one_of, require, shown
 from bilm.core.options import Options
 from bilm.data.prefetch import windows
 from bilm.data.sentences import Sentence
@@ -95,10 +95,7 @@ def as_dtype(vectors: np.ndarray, dtype: str | np.dtype, where: str) -> np.ndarr
                 f"{where}: dtype: values of {dtype} are at most 65504, and a vector has "
                 f"{largest:g}."
             )
-        raise InputError(
-            f"{where}: the model's vectors are not finite: its weights are damaged, or its "
-            "training diverged."
-        )
+        raise not_finite(f"{where}: the model's vectors")
     return converted
 
 
