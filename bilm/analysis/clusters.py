@@ -110,31 +110,26 @@ def cluster_occurrences(
     require_at_least(1, max_clusters=max_clusters, n_clusters=n_clusters)
     if not len(occurrences):
         raise InputError("occurrences must not be empty.")
+    silhouette = import_extra("sklearn.metrics", _PURPOSE).silhouette_score
     # Several threads are slower for small data.
     with import_extra("threadpoolctl", _PURPOSE).threadpool_limits(1):
-        return _clustered(occurrences, layer, n_clusters, max_clusters, seed)
-
-
-def _clustered(
-    occurrences: Occurrences, layer: Layer, n_clusters: int | None, max_clusters: int, seed: int
-) -> Clusters:
-    points = cluster_points(occurrences, layer)
-    # Equal vectors, as in layer 0, differ in their last digits.
-    n_different = len(np.unique(points.round(3), axis=0))
-    if n_clusters is not None:
-        if n_clusters > n_different:
-            raise InputError(
-                f"n_clusters must be at most {n_different}, the number of different occurrences, "
-                f"got {n_clusters}."
-            )
-        return Clusters.from_points(points, _k_means(points, [n_clusters])[n_clusters])
-    most = min(max_clusters, n_different, len(points) // _MIN_SIZE)
-    by_number = _k_means(points, range(2, most + 1))
-    silhouette = import_extra("sklearn.metrics", _PURPOSE).silhouette_score
-    silhouettes = {k: float(silhouette(points, of, metric="cosine")) for k, of in by_number.items()}
-    qualifying = {k: by_number[k] for k, x in silhouettes.items() if x >= _MIN_SILHOUETTE}
-    is_clear = _beyond_clouds(occurrences.layer(layer), qualifying, seed)
-    clear = [k for k in qualifying if is_clear[k]]
+        points = cluster_points(occurrences, layer)
+        # Equal vectors, as in layer 0, differ in their last digits.
+        n_different = len(np.unique(points.round(3), axis=0))
+        if n_clusters is not None:
+            if n_clusters > n_different:
+                raise InputError(
+                    f"n_clusters must be at most {n_different}, the number of different "
+                    f"occurrences, got {n_clusters}."
+                )
+            return Clusters.from_points(points, _k_means(points, [n_clusters])[n_clusters])
+        most = min(max_clusters, n_different, len(points) // _MIN_SIZE)
+        by_number = _k_means(points, range(2, most + 1))
+        silhouettes = {
+            k: float(silhouette(points, of, metric="cosine")) for k, of in by_number.items()
+        }
+        qualifying = {k: by_number[k] for k, x in silhouettes.items() if x >= _MIN_SILHOUETTE}
+        clear = _beyond_clouds(occurrences.layer(layer), qualifying, seed)
     if clear:
         bound = _NEARLY * max(silhouettes[k] for k in clear)
         best = next(k for k in clear if silhouettes[k] >= bound)
@@ -158,13 +153,13 @@ def cluster_points(occurrences: Occurrences, layer: Layer) -> np.ndarray:
 
 def _beyond_clouds(
     vectors: np.ndarray, by_number: Mapping[int, np.ndarray], seed: int
-) -> dict[int, bool]:
-    """Whether each number of clusters of vectors (n, dim) is clearer than in Gaussian clouds.
+) -> list[int]:
+    """The numbers of clusters of vectors (n, dim) that are clearer than in Gaussian clouds.
 
     Distances are compared before scaling to length 1, which splits any long cloud in two.
     """
     if not by_number:
-        return {}
+        return []
     centred = (vectors - vectors.mean(axis=0)).astype(np.float64)
     _, deviations, axes = np.linalg.svd(centred, full_matrices=False)
     points = centred @ axes[:_COMPONENTS].T
@@ -179,8 +174,8 @@ def _beyond_clouds(
         expected.append([_separation(cloud, of) for of in clusters.values()])
     spread = float(np.std(expected, axis=0, ddof=1).mean())
     bounds = np.mean(expected, axis=0) + _DEVIATIONS * spread
-    separations = [_separation(points, of) for of in by_number.values()]
-    return dict(zip(by_number, separations > bounds, strict=True))
+    pairs = zip(by_number.items(), bounds, strict=True)
+    return [k for (k, of), bound in pairs if _separation(points, of) > bound]
 
 
 def _separation(points: np.ndarray, clusters: np.ndarray) -> float:

@@ -13,20 +13,9 @@ from typing import Any
 from bilm.core.errors import InputError
 from bilm.core.options import Options
 from bilm.data import Vocabulary
+from bilm.files import weights as names
 from bilm.files.model_files import ModelFiles
-from bilm.files.weights import (
-    DICTIONARY_CHARACTERS,
-    DICTIONARY_WORDS,
-    LSTM_GROUPS,
-    SOFTMAX_B,
-    SOFTMAX_SCALES,
-    SOFTMAX_W,
-    STATES,
-    VOCABULARY,
-    WORD_COUNTS,
-    open_weights,
-    standard_name,
-)
+from bilm.files.weights import open_weights
 
 _RUN_OPTIONS = (
     "batch_size", "unroll_steps", "n_train_tokens", "n_epochs", "n_steps", "n_tokens_vocab",
@@ -58,7 +47,7 @@ def describe(files: ModelFiles) -> dict[str, Any]:
         "model": files.source,
         "kind": "training" if files.is_checkpoint else "weights",
         **_sizes(options, n_tokens),
-        "parameters": count_parameters(shapes),
+        "parameters": _parameters(shapes),
         "vocabulary": vocabulary,
         **facts,
     }
@@ -73,23 +62,23 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
         n_tokens = None if options.char_cnn else weights.n_embedded()
         used = weights.require_network(options)
         shapes, trained = weights.shapes, weights.training()
-    standard = {*used, SOFTMAX_W, SOFTMAX_B, SOFTMAX_SCALES, VOCABULARY, WORD_COUNTS}
-    standard |= {DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
-    used |= {name: shapes[name] for name in (SOFTMAX_W, SOFTMAX_B) if name in shapes}
+    softmax = (names.SOFTMAX_W, names.SOFTMAX_B)
+    standard = {*used, *softmax, names.SOFTMAX_SCALES, names.VOCABULARY, names.WORD_COUNTS}
+    standard |= {names.DICTIONARY_CHARACTERS, names.DICTIONARY_WORDS}
+    used |= {name: shapes[name] for name in softmax if name in shapes}
+    states = {name for name in shapes if name.startswith(names.STATES)}
+    others = {name for name in shapes if names.standard_name(name) not in standard}
+    can_predict = {names.SOFTMAX_B, names.VOCABULARY} <= set(shapes)
     facts = {
         # With the softmax and its words, the file can also score text.
-        "predicts": shapes[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None,
+        "predicts": shapes[names.SOFTMAX_B][0] if can_predict else None,
         "weights": {
             "file": os.path.basename(files.weights),
             "bytes": os.path.getsize(files.weights),
-            "other_datasets": sorted(
-                name
-                for name in shapes
-                if standard_name(name) not in standard and not name.startswith(STATES)
-            ),
+            "other_datasets": sorted(others - states),
         },
         "trained": trained,
-        "initial_states": "own" if any(n.startswith(STATES) for n in shapes) else "zeros",
+        "initial_states": "own" if states else "zeros",
     }
     return n_tokens, used, facts
 
@@ -158,17 +147,15 @@ def _sizes(options: Options, n_tokens: int | None) -> dict[str, Any]:
     }
 
 
-def count_parameters(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Parameters of the parts of a network, from the HDF5 or checkpoint names of its weights.
-
-    The total is without the softmax, which published files lack.
-    """
+def _parameters(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Parameters of the parts of a network, by the HDF5 or checkpoint names of its weights."""
     counts = Counter(token_encoder=0, lstms=0)
     for name, shape in shapes.items():
         part = "token_encoder"
         if "softmax/" in name:
             part = "softmax"
-        elif name.removeprefix("lm/").startswith(LSTM_GROUPS):
+        elif name.removeprefix("lm/").startswith(names.LSTM_GROUPS):
             part = "lstms"
         counts[part] += math.prod(shape)
+    # Without the softmax, which published files lack.
     return {**counts, "total": counts["token_encoder"] + counts["lstms"]}

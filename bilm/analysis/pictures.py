@@ -294,8 +294,8 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
     colour = colour or next(iter(properties))
     require(one_of(tuple(properties)), colour=colour)
     values = [printable(value) for value in properties[colour]]
-    counts = Counter(filter(None, values))
-    coloured = sorted(counts, key=lambda name: (-counts[name], name))[:_MOST_KINDS]
+    counts = Counter(sorted(filter(None, values)))
+    coloured = [name for name, _ in counts.most_common(_MOST_KINDS)]
     kinds = [v if v in coloured else _OTHERS if v else _UNLABELLED for v in values]
     grey = [name for name in (_OTHERS, _UNLABELLED) if name in kinds and name not in coloured]
     names = coloured + grey
@@ -322,10 +322,8 @@ def _about(occurrences: Occurrences, projection: Projection) -> str:
     text = f"{len(occurrences):,} occurrences, one dot each{per_panel}. "
     if projection.perplexity is None:
         return text + "PCA: the two directions of highest variance."
-    return (
-        f"{text}t-SNE, perplexity {projection.perplexity:.3g}: distances between clusters mean "
-        "little."
-    )
+    perplexity = f"{projection.perplexity:.3g}"
+    return f"{text}t-SNE, perplexity {perplexity}: distances between clusters mean little."
 
 
 def _panel_title(projection: Projection, number: int) -> str:
@@ -377,10 +375,7 @@ def _page_data(occurrences: Occurrences, projection: Projection, kinds: Kinds) -
 
 
 def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
-    """For each occurrence: indices and cosines (in hundredths) of the nearest ones of its word.
-
-    Vectors are centred over the word, as in `bilm neighbours`.
-    """
+    """For each occurrence: indices and cosines (in hundredths) of the nearest ones of its word."""
     near: list[list[int]] = [[] for _ in range(len(occurrences))]
     for rows in indices_by_name(occurrences.names).values():
         uses = occurrences.select(rows)

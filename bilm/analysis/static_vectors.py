@@ -279,10 +279,10 @@ def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[st
     """The words that occur at least `min_count` times in a text, by descending frequency, then
     alphabetically."""
     counts = Counter(token for sentence in sentences for token in sentence)
-    ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    if not ranked or counts[ranked[0]] < min_count:
+    words = [word for word in counts if counts[word] >= min_count]
+    if not words:
         raise InputError(f"min_count: no word of the text occurs {min_count} times.")
-    return [word for word in ranked if counts[word] >= min_count]
+    return sorted(words, key=lambda word: (-counts[word], word))
 
 
 def mean_vectors(
