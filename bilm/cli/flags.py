@@ -56,9 +56,9 @@ class Parser(argparse.ArgumentParser):
         values, unknown = super().parse_known_args(arguments, namespace)
         if unknown:
             self._report_unknown(unknown)
-        without_defaults = argparse.Namespace(**dict.fromkeys(vars(values)))
-        super().parse_known_args(arguments, without_defaults)
-        values.typed = {name for name, value in vars(without_defaults).items() if value is not None}
+        values.typed = {
+            arg[2:].partition("=")[0] for arg in arguments[:end] if arg.startswith("--")
+        }
         return values, unknown
 
     def _report_unknown(self, unknown: Sequence[str]) -> NoReturn:

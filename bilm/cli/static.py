@@ -125,10 +125,10 @@ def _search(args: argparse.Namespace) -> None:
     from bilm.analysis.pictures import check_picture, save_picture
     from bilm.analysis.static_vectors import word_map
 
+    if not args.nearest:
+        flags.require_effect(args, "--nearest", "picture")
     if args.picture is not None:
         check_picture(args.picture)
-        if not args.nearest:
-            flags.require_effect(args, "--nearest", "picture")
     flags.outputs(args, picture=args.picture)
     vectors = analysis.StaticVectors.load(args.vectors)
     results = [(word, vectors.nearest(word, args.n)) for word in args.nearest or ()]

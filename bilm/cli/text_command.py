@@ -80,15 +80,6 @@ def sentences(text: InputText) -> Iterator[tuple[tuple[int, str], list[str]]]:
         raise InputError(f"{text.name}: must have a sentence, got empty lines only.")
 
 
-def warn_of_tokenizer(args: argparse.Namespace, tokenizer: str | None) -> None:
-    """Warn if texts of a run were not split by the tokenizer of the model's training text."""
-    from bilm.data.untokenized import warn_if_other_tokenizer
-
-    for flag, text in flags.texts(args):
-        if flag in ("test_prefix", "heldout_prefix"):
-            warn_if_other_tokenizer(text, tokenizer)
-
-
 ELMO = "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have them"
 TOKENIZER = {
     "--tokenizer CODE": "how text is split into tokens: model, like the model's training text; "
