@@ -56,9 +56,8 @@ class Parser(argparse.ArgumentParser):
         values, unknown = super().parse_known_args(arguments, namespace)
         if unknown:
             self._report_unknown(unknown)
-        values.typed = {
-            arg[2:].partition("=")[0] for arg in arguments[:end] if arg.startswith("--")
-        }
+        names = [arg[2:].partition("=")[0] for arg in arguments[:end] if arg.startswith("--")]
+        values.typed = set(names)
         return values, unknown
 
     def _report_unknown(self, unknown: Sequence[str]) -> NoReturn:
