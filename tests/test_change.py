@@ -340,10 +340,10 @@ def test_wrong_input(place, capsys, monkeypatch, change, message):
     Path("none.txt").write_text("a tree\nthe bank\nthe shore\n", encoding="utf-8")
     if "--layer" not in message:  # found before the work
 
-        def load(self):
+        def load(self, **_):
             raise AssertionError("the model is loaded")
 
-        monkeypatch.setattr("bilm.use.pretrained.Pretrained.read", load)
+        monkeypatch.setattr("bilm.use.pretrained.Pretrained.load", load)
     more = change.pop("more", [])
     assert message in input_error(command(*place, *more, **change), capsys)
 

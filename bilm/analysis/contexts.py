@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # `bilm --help` imports this file, and must not import NumPy
     from bilm.analysis.occurrences import Layer, Occurrences, Sentence
 
-_NARROWEST = 60
-
 
 @dataclass(frozen=True)
 class Context:
@@ -82,7 +80,7 @@ def nearest_contexts(
 
 def terminal_width() -> int:
     """Columns of the terminal, at least 60; 100 if unknown."""
-    return max(_NARROWEST, shutil.get_terminal_size((100, 24)).columns)
+    return max(60, shutil.get_terminal_size((100, 24)).columns)
 
 
 def in_context(contexts: Sequence[Context], width: int, cosines: bool = True) -> list[str]:

@@ -127,7 +127,14 @@ class Report:
                 "outside the vocabulary. `times lower` compares with this text's word frequencies; "
                 "the reference model was measured in the same way, on its own text."
             )
-            yield "Prediction", [about], table(_prediction_rows(self.prediction))
+            rows = [["", "perplexity", "times lower", f"first {_FIRST_TOKENS} words"]]
+            rows.append(["word ranks alone", f"{self.prediction.by_rank:,.1f}", "", ""])
+            base = self.prediction.by_frequency
+            rows.append(["this text's word frequencies", f"{base:,.1f}", "", ""])
+            for name, perplexity, first in self.prediction.directions():
+                rows.append([name, f"{perplexity:,.1f}", f"{base / perplexity:.1f}",
+                             f"{first:,.1f}"])  # fmt: skip
+            yield "Prediction", [about], table([*rows, _REFERENCE])
         rows = [["layer", "random", "same word", "sentence", "length"]]
         for number, layer in enumerate(self.layers):
             base, same, sentence, length, _ = layer
@@ -140,16 +147,6 @@ class Report:
         )
         yield "Layers (mean cosines)", [about], table(rows)
         yield "Model", [f"{name or 'also'}: {what}" for name, what in self.model], ()
-
-
-def _prediction_rows(prediction: Prediction) -> list[list[str]]:
-    rows = [["", "perplexity", "times lower", f"first {_FIRST_TOKENS} words"]]
-    rows.append(["word ranks alone", f"{prediction.by_rank:,.1f}", "", ""])
-    rows.append(["this text's word frequencies", f"{prediction.by_frequency:,.1f}", "", ""])
-    for name, perplexity, first in prediction.directions():
-        better = prediction.by_frequency / perplexity
-        rows.append([name, f"{perplexity:,.1f}", f"{better:.1f}", f"{first:,.1f}"])
-    return [*rows, _REFERENCE]
 
 
 def make_report(

@@ -49,7 +49,9 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
     if argv is None:  # a process of our own
         signal.signal(signal.SIGTERM, end_orderly)
         if "_ARGCOMPLETE" in os.environ:
-            _complete(os.environ["COMP_LINE"])
+            # The shell function of `register-python-argcomplete bilm` asks for completions.
+            argcomplete = import_extra("argcomplete", "Shell completion")
+            argcomplete.autocomplete(_main_parser(os.environ["COMP_LINE"].split()[1:2]))
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we run
     if sys.stdin is None:
@@ -93,12 +95,6 @@ def make_parser(subcommand: str, program: str | None = None) -> argparse.Argumen
     # `run` reports the usage errors that it detects through the subcommand's own parser.
     parser.set_defaults(run=module.run, parser=parser)
     return parser
-
-
-def _complete(line: str) -> None:
-    """Answer the shell function of `register-python-argcomplete bilm`, and end the process."""
-    argcomplete = import_extra("argcomplete", "Shell completion")
-    argcomplete.autocomplete(_main_parser(line.split()[1:2]))
 
 
 def _main_parser(complete: Sequence[str] = ()) -> argparse.ArgumentParser:
