@@ -283,10 +283,7 @@ def make_batch(
 
 
 def sentence_batches(
-    text: IndexedText,
-    reverses: Sequence[bool],
-    max_tokens: int,
-    first: int = 0,
+    text: IndexedText, reverses: Sequence[bool], max_tokens: int, first: int = 0
 ) -> Iterator[Batch]:
     """Batches with one sentence per row, sentences of similar length together.
 

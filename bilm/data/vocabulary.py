@@ -52,11 +52,7 @@ class Vocabulary:
     """
 
     def __init__(
-        self,
-        filename: PathLike,
-        validate_file: bool = False,
-        *,
-        words: Iterable[str] | None = None,
+        self, filename: PathLike, validate_file: bool = False, *, words: Iterable[str] | None = None
     ) -> None:
         if words is None:
             words = [word for word in map(str.strip, read_lines(filename)) if word != NOT_A_TOKEN]

@@ -160,10 +160,7 @@ def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Ten
     try:
         with tf.device("/cpu:0"):
             return tf.raw_ops.RestoreV2(
-                prefix=_escaped(path),
-                tensor_names=[name],
-                shape_and_slices=[""],
-                dtypes=[dtype],
+                prefix=_escaped(path), tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
             )[0]
     except _DAMAGED as error:
         raise InputError(f"{path}: {name} cannot be read: {error}") from error

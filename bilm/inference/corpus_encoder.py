@@ -63,11 +63,7 @@ class CorpusEncoder:
         self.chunk_tokens = 1024
 
     def layers(
-        self,
-        sentences: Iterable[Tokens],
-        batch_size: int | None = None,
-        *,
-        framed: bool = False,
+        self, sentences: Iterable[Tokens], batch_size: int | None = None, *, framed: bool = False
     ) -> Iterator[np.ndarray]:
         """All layers of each sentence, in the order of the input: float32 (n_layers + 1, words,
         n_directions * projection_dim). At most `batch_size` sentences are computed together.
@@ -91,12 +87,7 @@ class CorpusEncoder:
                 kind_numbers = numbers[np.repeat(kinds == kind, lengths)]
                 kind_lengths = lengths[kinds == kind]
                 results[kind] = self._runner(
-                    words.vectors,
-                    kind_numbers,
-                    kind_lengths,
-                    is_full,
-                    words.n_forgotten,
-                    framed,
+                    words.vectors, kind_numbers, kind_lengths, is_full, words.n_forgotten, framed
                 )
         return (next(results[kind]) for kind in kinds.tolist())
 

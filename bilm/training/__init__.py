@@ -11,15 +11,6 @@ from bilm.training.start import train
 from bilm.training.state import RunState
 
 __all__ = [
-    "LanguageModel",
-    "Perplexity",
-    "Replicas",
-    "RunState",
-    "SentenceScores",
-    "dump_weights",
-    "find_replicas",
-    "load_options_latest_checkpoint",
-    "load_vocab",
-    "test",
-    "train",
-]
+    "LanguageModel", "Perplexity", "Replicas", "RunState", "SentenceScores", "dump_weights",
+    "find_replicas", "load_options_latest_checkpoint", "load_vocab", "test", "train",
+]  # fmt: skip

@@ -19,13 +19,7 @@ from bilm.data import Batch, Vocabulary, prefetch, reading_method
 from bilm.files.checkpoints import load_variables
 from bilm.files.reading import PathLike, require_path
 from bilm.inference.feed import make_feed
-from bilm.inference.scorer import (
-    Chunk,
-    Perplexity,
-    Scorer,
-    SentenceScores,
-    exp_of_loss,
-)
+from bilm.inference.scorer import Chunk, Perplexity, Scorer, SentenceScores, exp_of_loss
 from bilm.progress import ShowStage, Stage
 
 # Every n-th batch of sentences is also scored from the states of training.

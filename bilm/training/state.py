@@ -231,11 +231,7 @@ class RunState:
             )  # fmt: skip
 
     def add_step(
-        self,
-        loss: float,
-        iterator_state: IteratorState | None,
-        seconds: float,
-        elapsed: float,
+        self, loss: float, iterator_state: IteratorState | None, seconds: float, elapsed: float
     ) -> None:
         """Count a step. `loss` is the mean of its batch, `seconds` the step's duration, `elapsed`
         the duration of the run before it."""

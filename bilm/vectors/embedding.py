@@ -22,14 +22,7 @@ from bilm.core.errors import InputError, differences, one_of, plain, require, sh
 from bilm.data.sentences import Sentence, read_keys, read_sentences
 from bilm.data.untokenized import TextTokens
 from bilm.files.identity import facts_digest, without_old_digests
-from bilm.files.reading import (
-    FASTA,
-    PathLike,
-    new_digest,
-    open_text,
-    require_file,
-    text_digest,
-)
+from bilm.files.reading import FASTA, PathLike, new_digest, open_text, require_file, text_digest
 from bilm.files.writing import Outputs
 from bilm.progress import ShowStage, Stage, quiet
 from bilm.vectors.store import VectorStore, check_output, remove_job
