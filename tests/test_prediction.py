@@ -229,14 +229,13 @@ def test_likeliest_words():
     targets = np.array([3, 17, 8, 4, 5, 5], np.int32)
     logits = hidden @ W.T + bias
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    found = likeliest_words(*map(tf.constant, (hidden, W, bias, targets)), k=9)
+    inputs = map(tf.constant, (hidden, W, bias, targets))
+    ids, best, of_targets, ranks = likeliest_words(*inputs, k=9)
     order = np.argsort(-log_p, axis=1, kind="stable")
-    np.testing.assert_array_equal(found.ids, order[:, :9])
-    np.testing.assert_allclose(
-        found.log_probabilities, np.take_along_axis(log_p, order[:, :9], 1), 1e-5, 1e-5
-    )
-    np.testing.assert_allclose(found.of_targets, log_p[np.arange(6), targets], 1e-5, 1e-5)
-    np.testing.assert_array_equal(found.ranks, np.argmax(order == targets[:, np.newaxis], axis=1))
+    np.testing.assert_array_equal(ids, order[:, :9])
+    np.testing.assert_allclose(best, np.take_along_axis(log_p, order[:, :9], 1), 1e-5, 1e-5)
+    np.testing.assert_allclose(of_targets, log_p[np.arange(6), targets], 1e-5, 1e-5)
+    np.testing.assert_array_equal(ranks, np.argmax(order == targets[:, np.newaxis], axis=1))
 
 
 def test_streams_are_read_a_window_at_a_time(small):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bilm.core.errors import InputError
-from bilm.files.zip_files import extracted
+from bilm.files.model_files import extracted
 from bilm.use.many_langs import convert_many_langs
 
 

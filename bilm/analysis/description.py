@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from bilm.core.errors import InputError
+from bilm.core.network import build_network
 from bilm.core.options import Options
 from bilm.data import Vocabulary
 from bilm.files import weights as names
+from bilm.files.checkpoints import SLOTS, open_checkpoint, read_step
 from bilm.files.model_files import ModelFiles
-from bilm.files.weights import open_weights
+from bilm.files.run_log import read_log
+from bilm.files.weights import load_network, open_weights
+from bilm.training.state import read_state
 
 _RUN_OPTIONS = (
     "batch_size", "unroll_steps", "n_train_tokens", "n_epochs", "n_steps", "n_tokens_vocab",
@@ -60,8 +64,10 @@ _About = tuple[int | None, dict[str, tuple[int, ...]], dict[str, Any]]
 def _about_weights(files: ModelFiles, options: Options) -> _About:
     with open_weights(files.weights) as weights:
         n_tokens = None if options.char_cnn else weights.n_embedded()
-        used = weights.require_network(options)
+        network = build_network(options, n_tokens)
+        load_network(network, weights)
         shapes, trained = weights.shapes, weights.training()
+    used = {w.dataset: tuple(w.variable.shape) for w in network.weight_table() if w.dataset}
     softmax = (names.SOFTMAX_W, names.SOFTMAX_B)
     standard = {*used, *softmax, names.SOFTMAX_SCALES, names.VOCABULARY, names.WORD_COUNTS}
     standard |= {names.DICTIONARY_CHARACTERS, names.DICTIONARY_WORDS}
@@ -84,11 +90,6 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
 
 
 def _about_run(files: ModelFiles, options: Options) -> _About:
-    # These modules import TensorFlow, which descriptions of weights do not need.
-    from bilm.files.checkpoints import SLOTS, open_checkpoint, read_step
-    from bilm.files.run_log import read_log
-    from bilm.training.state import read_state
-
     checkpoint = os.fspath(files.weights)
     shapes = {
         name: tuple(shape)

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
 from bilm.cli import flags
-from bilm.files.reading import holds_checkpoint
 from bilm.terminal import import_tensorflow, printable
 
 _EMPTY: tuple[Any, ...] = (None, [], {})
@@ -30,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
     flags.require_inputs(args)
-    if isinstance(source, str) and (holds_checkpoint(source) or os.path.isfile(f"{source}.index")):
-        import_tensorflow()  # which reads checkpoints
+    import_tensorflow()
     from bilm.analysis.description import describe
     from bilm.files.model_files import open_model
 

@@ -8,9 +8,13 @@ training folders, ours or the original's. For names and addresses see `bilm.file
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
+import struct
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,10 +32,14 @@ from bilm.files.reading import (
     require_file,
     substitute_for_a_file,
 )
-from bilm.files.zip_files import extracted
 
 OptionsSource = PathLike | Mapping[str, Any] | Options
 ModelSource = PathLike | Sequence[Any]
+# Exceptions of zipfile for damaged members, passwords and unknown compression methods.
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, LookupError, struct.error,
+    OSError,  # of a seek before the start of the file
+)  # fmt: skip
 _VOCABULARIES = (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", f"{VOCABULARY_FILE}.xz")
 
 
@@ -116,6 +124,28 @@ def open_model(
             f"{path} must be a folder, a ZIP file, an HDF5 file, a checkpoint, or a pair of "
             f"options and weights; this file is {content}."
         )
+
+
+@contextlib.contextmanager
+def extracted(path: PathLike, what: str) -> Iterator[str]:
+    """A temporary folder with the members of a ZIP file, for the block. Errors in the block name
+    the ZIP file instead of the folder; `what` describes it."""
+    source = require_file(path, what)
+    with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
+        try:
+            with zipfile.ZipFile(source) as archive:
+                archive.extractall(folder)  # drops .. and absolute paths from the names
+        except _DAMAGED as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                raise
+            raise InputError(
+                f"{source}: the ZIP file cannot be read: {error!r}. Delete it and get it again."
+            ) from error
+        try:
+            yield folder
+        except (InputError, FileNotFoundError) as error:
+            text = str(error).replace(folder + os.sep, f"{source}: ").replace(folder, source)
+            raise type(error)(text) from error
 
 
 def _pair(source: Sequence[Any]) -> ModelFiles:

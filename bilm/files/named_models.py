@@ -33,10 +33,8 @@ from bilm.files.reading import (
     OPTIONS_FILE,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
-    parse_json,
     substitute_for_a_file,
 )
-from bilm.files.zip_files import opened_zip
 from bilm.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -208,13 +206,10 @@ def _split(source: str) -> tuple[str, str | None]:
 
 
 def _download(address: str, path: str, checksum: str | None = None) -> str:
-    """Download a file to `path` unless it exists, and check its content and its checksum."""
+    """Download a file to `path` unless it exists, and check its checksum."""
     where, (folder, name) = without_secrets(address), os.path.split(path)
     if os.path.isfile(path):
-        cure = " Delete the file; it will be downloaded again."
-        if problem := _problem(path, name):
-            raise InputError(f"{path}: {problem}.{cure}")
-        _require_checksum(path, checksum, cure)
+        _require_checksum(path, checksum, " Delete the file; it will be downloaded again.")
         return path
     import pooch
     import requests  # which pooch requires
@@ -238,8 +233,8 @@ def _download(address: str, path: str, checksum: str | None = None) -> str:
             for block in response.iter_content(_BLOCK):
                 file.write(block)
                 display.update(f"downloading {name}", file.tell(), total, "bytes")
-        if problem := _problem(temporary, name, is_new=True):
-            raise failed(f"the server sent {problem}")
+        if content := substitute_for_a_file(temporary):
+            raise failed(f"the server sent {content}")
         os.chmod(temporary, 0o644)  # only the owner can read pooch's temporary files
 
     os.makedirs(folder, exist_ok=True)
@@ -272,28 +267,6 @@ def _require_checksum(path: str, checksum: str | None, cure: str = "") -> None:
         raise InputError(
             f"{path}: the checksum must be {checksum}, got {algorithm}={actual}.{cure}"
         )
-
-
-def _problem(path: str, name: str, is_new: bool = False) -> str | None:
-    """Why a file called `name` does not have the format of its ending, or None; the members of a
-    new ZIP file are tested."""
-    if problem := substitute_for_a_file(path):
-        return problem
-    try:
-        if name.endswith(HDF5):
-            from bilm.files.hdf5 import open_hdf5  # imports h5py, which `--help` does not need
-
-            with open_hdf5(path) as file:
-                list(file)
-        elif name.endswith(".json"):
-            parse_json(Path(path).read_bytes(), path)
-        elif name.endswith(".zip"):
-            with opened_zip(path) as archive:
-                if is_new and (member := archive.testzip()):
-                    return f"a damaged ZIP file: {member}"
-    except InputError as error:
-        return str(error).replace(path, os.path.basename(name)).rstrip(".")
-    return None
 
 
 def _from_hugging_face(source: str, with_softmax: bool) -> str:

@@ -386,12 +386,8 @@ class Text:
         """Blocks of complete lines from the data that `read` returns."""
         n_lines, rest, data = 0, b"", b"?"
         while data:
-            try:
+            with compressed_damage_named(f"{self.name}, after line {n_lines}"):
                 data = read(_BLOCK)
-            except _DAMAGED as error:
-                if isinstance(error, OSError) and error.errno is not None:
-                    raise
-                raise InputError(f"{self.name}: damaged after line {n_lines}: {error}") from error
             if self._digest is not None:
                 self._digest.update(data)
             content = rest + data

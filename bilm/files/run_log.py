@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -86,14 +87,7 @@ def _complete_lines(path: str) -> Iterator[dict[str, Any]]:
     """The valid lines of a log: a crash may have cut off the last line, or left zeros in it."""
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
-            try:
+            with contextlib.suppress(ValueError):
                 facts = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(facts, dict) and _is_valid(facts):
-                yield facts
-
-
-def _is_valid(facts: dict[str, Any]) -> bool:
-    has_position = all(isinstance(facts.get(name), int) for name in ("step", "tokens"))
-    return has_position and all(x is None or isinstance(x, int | float) for x in facts.values())
+                if isinstance(facts, dict) and {"step", "tokens"} <= set(facts):
+                    yield facts

@@ -16,7 +16,6 @@ import h5py
 import numpy as np
 
 from bilm.core.errors import InputError, shown
-from bilm.core.options import Options
 from bilm.files.hdf5 import (
     damage_named,
     read_integers,
@@ -29,7 +28,7 @@ from bilm.files.hdf5 import (
 from bilm.files.identity import fingerprint, require_same_model
 from bilm.files.reading import PathLike, require_file
 
-if TYPE_CHECKING:  # TensorFlow is not needed to read shapes
+if TYPE_CHECKING:  # TensorFlow is not needed to read weights
     from bilm.core.lstm import LSTMStack
     from bilm.core.network import BiLM
     from bilm.core.weight_names import Encoder, Weight
@@ -96,23 +95,6 @@ class WeightsFile:
             with damage_named(self.path):
                 return read_scaled_rows(self._file, name, SOFTMAX_SCALES)
         return self._read(read_numbers, name)
-
-    def require_network(self, options: Options) -> dict[str, tuple[int, ...]]:
-        """Check the network's weights as `load` does, without TensorFlow; return their shapes by
-        standard name."""
-        expected = network_shapes(options, None if options.char_cnn else self.n_embedded())
-        groups = (*ENCODER_GROUPS, *LSTM_GROUPS)
-        names = {standard_name(n): n for n in self.shapes if n.startswith(groups)}
-        require_shapes(self.path, expected, {name: self.shapes[n] for name, n in names.items()})
-        states = {name: shape for name, shape in self.shapes.items() if name.startswith(STATES)}
-        if states:
-            sizes = {"c": options.lstm.dim, "h": options.lstm.projection_dim}
-            layers = [[sizes] * options.lstm.n_layers] * options.n_directions
-            named = named_states(layers)
-            require_shapes(self.path, {name: (1, size) for name, size in named.items()}, states)
-        for name in (*names.values(), *states):
-            self.numbers(name)
-        return expected
 
     def words(self) -> list[str] | None:
         """The vocabulary of the softmax, the word table or the token cache, by ids; None if the
@@ -206,39 +188,6 @@ def load_table(encoder: Encoder, table: WeightsFile) -> None:
     table.load(weight_table(encoder, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))
 
 
-def network_shapes(options: Options, n_tokens: int | None) -> dict[str, tuple[int, ...]]:
-    """The datasets of a network and their shapes, as in `bilm.core.weight_names`, but without
-    TensorFlow; `n_tokens` is the size of a word table."""
-    lstm, char_cnn = options.lstm, options.char_cnn
-    dim, size = lstm.dim, lstm.projection_dim
-    shapes: dict[str, tuple[int, ...]] = {}
-    if char_cnn is None:
-        shapes["embedding"] = (n_tokens or 0, size)
-    else:
-        n_filters, dictionary = char_cnn.n_filters, char_cnn.dictionary
-        prefix = "dictionary/" if dictionary else ""
-        shapes[f"{prefix}char_embed"] = (char_cnn.n_characters, char_cnn.embedding_dim)
-        if dictionary and dictionary.word_dim:
-            shapes[f"{prefix}word_embed"] = (dictionary.n_words, dictionary.word_dim)
-            shapes[f"{prefix}W_word"] = (dictionary.word_dim, size)
-        for i, (width, number) in enumerate(char_cnn.filters):
-            shapes[f"CNN/W_cnn_{i}"] = (1, width, char_cnn.embedding_dim, number)
-            shapes[f"CNN/b_cnn_{i}"] = (number,)
-        for k in range(char_cnn.n_highway):
-            for gate in ("carry", "transform"):
-                shapes[f"CNN_high_{k}/W_{gate}"] = (n_filters, n_filters)
-                shapes[f"CNN_high_{k}/b_{gate}"] = (n_filters,)
-        if n_filters != size:
-            shapes |= {"CNN_proj/W_proj": (n_filters, size), "CNN_proj/b_proj": (size,)}
-    for d in range(options.n_directions):
-        for i in range(lstm.n_layers):
-            cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
-            shapes |= {f"{cell}/W_0": (2 * size, 4 * dim), f"{cell}/B": (4 * dim,)}
-            if dim != size:
-                shapes[f"{cell}/W_P_0"] = (dim, size)
-    return shapes
-
-
 _CELL = re.compile(r"(?:RNN_(\d)/RNN|rnn)/(?:MultiRNNCell/Cell(\d+)/)?LSTMCell/(.+)")
 _VARIABLES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 
@@ -259,7 +208,7 @@ def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[
         f"{prefix}{d}/{i}/{part}": value
         for d, layers in enumerate(states)
         for i, state in enumerate(layers)
-        for part, value in (state if isinstance(state, dict) else state._asdict()).items()
+        for part, value in state._asdict().items()
     }
 
 

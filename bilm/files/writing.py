@@ -28,10 +28,7 @@ from bilm.files.reading import PathLike, must_be_new, require_path
 logger = logging.getLogger(__name__)
 
 _PARTIAL = ".partial"
-_ROOM = len(_PARTIAL) + 1  # bytes that it adds to a name
 _MOST_LOCKS = 100  # a process may open a limited number of files, and a text has many shards
-# Errors of os.link on a file system without hard links.
-_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 Inputs = Mapping[str, PathLike | Iterable[PathLike] | None]
 
@@ -57,7 +54,7 @@ class Outputs:
     Raises:
         FileNotFoundError: the folder of a file does not exist.
         InputError: a path names an existing file, an input, two outputs, or something other than a
-            regular file; its name is too long.
+            regular file.
         PermissionError: a folder is not writable.
     """
 
@@ -107,13 +104,6 @@ class Outputs:
         folder = folder or os.curdir
         if os.path.isdir(folder) and not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
-        try:
-            os.lstat(partial_name(name))
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                raise InputError(
-                    f"{file!r} is too long: the name must have {_ROOM} bytes less."
-                ) from error
         return name
 
     @contextlib.contextmanager
@@ -129,9 +119,8 @@ class Outputs:
             names = []
             for number, path in enumerate(self.paths):
                 above = os.path.dirname(path)
-                if above and not os.path.isdir(above):
-                    os.makedirs(above)
-                    stack.callback(_remove_if_empty, above)
+                if above:
+                    os.makedirs(above, exist_ok=True)
                 is_folder, is_locked = path in self._folders, number < _MOST_LOCKS
                 names.append(stack.enter_context(_partial(path, is_folder, is_locked)))
             with named_in_errors(self.paths[0] if self.paths else ""):
@@ -251,15 +240,12 @@ def _rename_file(name: str, path: str, overwrite: bool) -> None:
         return
     try:
         os.link(name, path)
-        os.remove(name)
-    except FileExistsError:
-        raise overwritten(path) from None
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
+    except OSError:  # such as of a file system without hard links
         if os.path.lexists(path):
             raise overwritten(path) from None
         os.rename(name, path)
+    else:
+        os.remove(name)
 
 
 def _remove(path: str) -> None:
@@ -268,11 +254,6 @@ def _remove(path: str) -> None:
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
-
-
-def _remove_if_empty(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
 
 
 def _require_distinct(paths: Sequence[str], inputs: Inputs) -> None:

@@ -50,9 +50,6 @@ def _arrays(batch: Mapping[str, Any], options: Options) -> tuple[np.ndarray, np.
     for name, array in arrays.items():
         if array.dtype.kind not in "iu":
             raise InputError(f"A batch's {name} must be integers, got {array.dtype}.")
-        if array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
-            given = f"{array.min()} to {array.max()}"
-            raise InputError(f"A batch's {name} must fit in 32 bits, got {given}.")
         if array.ndim != 2 + name.startswith("tokens_characters") or array.shape[:2] != shape:
             raise InputError(
                 f"The arrays of a batch do not fit together: {name} has shape {array.shape}, "

@@ -227,11 +227,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
             if self._input not in (None, id(ids)):
                 raise InputError(_TWO_INPUTS)
             self._input = id(ids)
-        if self.stateful and ids.shape[0] is not None and ids.shape[0] > self.max_batch_size:
-            raise InputError(
-                f"ids must have at most max_batch_size = {self.max_batch_size} sentences, got "
-                f"{ids.shape[0]}."
-            )
         return super().__call__(ids, *args, **kwargs)
 
     def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -242,6 +237,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
         if self.use_character_inputs:
             has_bos = tf.reduce_all((ids[:, 0, 1] == network_ids(BOS_CHAR)) | ~mask[:, 0])
             ids = require_true(ids, has_bos, _NO_BOS)
+        if self._kept_states is not None:
+            message = f"ids must have at most max_batch_size = {self.max_batch_size} sentences"
+            ids = require_true(ids, tf.shape(ids)[0] <= self.max_batch_size, message)
         axes = (None, None, *ids.shape[2:])
         results = self.run_traced(
             self._of_ids, [tf.TensorSpec(axes, tf.int32)], self.require_loaded(ids)
@@ -300,11 +298,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:
             return self.network.initial_states()
-        # A graph may know the batch size only when it runs.
-        message = f"ids must have at most max_batch_size = {self.max_batch_size} sentences"
-        fits = tf.debugging.assert_less_equal(batch_size, self.max_batch_size, message)
-        with tf.control_dependencies([fits]):
-            batch_size = tf.identity(batch_size)
         return tf.nest.map_structure(
             lambda v: tf.convert_to_tensor(v)[:batch_size], self._kept_states
         )

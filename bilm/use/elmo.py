@@ -87,13 +87,8 @@ class ELMo:
         """Write a folder that `from_pretrained` opens; see `Model.save`."""
         self.model.save(folder, **settings)
 
-    def __getstate__(self) -> dict[str, Any]:
-        corpus = self.corpus
-        return {"model": self.model, "corpus": (corpus.window_tokens, corpus.chunk_tokens)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["model"])  # type: ignore[misc]
-        self.corpus.window_tokens, self.corpus.chunk_tokens = state["corpus"]
+    def __reduce__(self) -> Any:
+        return type(self), (self.model,)
 
     @property
     def vocabulary(self) -> Vocabulary | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import OBJECT, WORDS, InputError, integer, one_of, optional, require, shown
+from bilm.core.errors import InputError, one_of, require, shown
 from bilm.core.keras_backend import keras, require_all
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix, sum_layers
@@ -348,16 +348,10 @@ def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:
     """Check `words`, which may come from a saved layer, and return its values."""
     if words is None:
         raise InputError("weight_file or words must be given, got neither.")
-    require(OBJECT, words=words)
     kind, vocabulary, n_rows = (words.get(key) for key in ("kind", "vocabulary", "n_rows"))
     require(one_of(KINDS), kind=kind)
-    require(optional(WORDS), vocabulary=vocabulary)
-    require(optional(integer()), n_rows=n_rows)
-    if kind in (CACHE, CACHE_AND_CHARACTERS):
-        if vocabulary is None:
-            raise InputError("words: vocabulary must be a list of words for a token cache.")
-        if train:
-            raise InputError("train_language_model must be False for a token cache.")
+    if train and kind in (CACHE, CACHE_AND_CHARACTERS):
+        raise InputError("train_language_model must be False for a token cache.")
     return kind, vocabulary, n_rows
 
 

@@ -37,12 +37,12 @@ from bilm.core.network import build_network
 from bilm.core.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
 from bilm.core.token_encoder import DictionaryEncoder
 from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
+from bilm.files.model_files import extracted
 from bilm.files.named_models import local_source
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.torch_file import read_tensors
 from bilm.files.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
 from bilm.files.writing import Outputs, fill_json
-from bilm.files.zip_files import extracted
 
 _CONFIG = "config.json"
 _ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"

@@ -203,12 +203,8 @@ class Predictor:
         """
         return cls(source, **settings)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"model": self.model, "window_tokens": self.window_tokens}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["model"])  # type: ignore[misc]
-        self.window_tokens = state["window_tokens"]
+    def __reduce__(self) -> Any:
+        return type(self), (self.model,)
 
     def tokens(self, text: str) -> list[str]:
         """The tokens of a text, in which each `___` is a token."""
@@ -414,7 +410,7 @@ class Predictor:
         W = tf.convert_to_tensor(self._softmax.W)
         for start in range(0, len(places), at_once):
             part = slice(start, start + at_once)
-            likeliest = likeliest_words(
+            ids, log_p, token_log_p, ranks = likeliest_words(
                 hidden[part],
                 W,
                 distribution.bias,
@@ -422,7 +418,6 @@ class Predictor:
                 distribution.n,
                 self._softmax.precision,
             )
-            ids, log_p, token_log_p, ranks = (x.numpy() for x in likeliest)
             for k, (position, token) in enumerate(places[part]):
                 has_rank = distribution.bias[targets[start + k]] > NEVER
                 yield Substitutes(
@@ -435,15 +430,6 @@ class Predictor:
                 )
 
 
-class Likeliest(NamedTuple):
-    """The likeliest words at n positions."""
-
-    ids: tf.Tensor  # int32 (n, k), likeliest first, ties by ascending id
-    log_probabilities: tf.Tensor  # float32 (n, k), nats
-    of_targets: tf.Tensor  # float32 (n,), log-probabilities of the targets
-    ranks: tf.Tensor  # int32 (n,), number of words likelier than the target
-
-
 def likeliest_words(
     hidden: tf.Tensor,
     W: tf.Tensor,
@@ -451,17 +437,23 @@ def likeliest_words(
     targets: tf.Tensor,
     k: int,
     precision: str = "float32",
-) -> Likeliest:
+) -> tuple[np.ndarray, ...]:
     """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of the targets.
 
     Other arguments as for `full_cross_entropy`; the bias of excluded classes is NEVER.
+
+    Returns:
+        The classes int32 (n, k), likeliest first, ties by ascending id; their log-probabilities
+        float32 (n, k), and those of the targets (n,); and the number of classes likelier than the
+        target, int32 (n,).
     """
     logits = matmul(hidden, W, precision, transpose_b=True) + bias  # (n, classes)
     log_sum = tf.reduce_logsumexp(logits, axis=1)
     best, ids = tf.math.top_k(logits, k)
     target_logits = tf.gather(logits, targets, batch_dims=1)  # (n,)
     ranks = tf.reduce_sum(tf.cast(logits > target_logits[:, tf.newaxis], tf.int32), axis=1)
-    return Likeliest(ids, best - log_sum[:, tf.newaxis], target_logits - log_sum, ranks)
+    results = (ids, best - log_sum[:, tf.newaxis], target_logits - log_sum, ranks)
+    return tuple(x.numpy() for x in results)
 
 
 def find_places(tokens: Tokens, places: Any, where: str, number: int = 0) -> Sequence[int]:
