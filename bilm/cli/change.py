@@ -29,7 +29,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from bilm import analysis
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, text_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import find_all_files, read_files
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "target words, one per line; text after a tab is ignored"
     files = {"--targets FILE": words, "--out FILE": "tab-separated table to write"}
     flags.add(parser, files, required=True)
-    word_command.add_model(parser)
+    text_command.add_model(parser)
     group = parser.add_argument_group("occurrences")
     flags.add(group, {"--layer LAYER": "layer number, or top (default: top)"}, default="top")
     flags.add(
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "(default: 3)",
             "--by_file": "each file is a document or an author: tests and intervals exchange "
             "complete files; a word must be in three files of each corpus",
-            **word_command.SAMPLE,
+            **text_command.SAMPLE,
         },
     )
     flags.add(
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
             )
         has_page = args.page is not None
         model = text_command.load_model(args, softmax=None if has_page else False)
-        predictor = word_command.predictor_of(model) if has_page else None
+        predictor = text_command.predictor_of(model) if has_page else None
         occurrences = []
         for name, sample in zip(_CORPORA, samples, strict=True):
             text_command.warn_of_unseen(model, sample.sentences, getattr(args, name))

@@ -16,13 +16,13 @@ import argparse
 import itertools
 
 from bilm import analysis
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, text_command
 from bilm.terminal import show, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"query QUERY": "sentence with one [word]"}, nargs="*")
-    word_command.add_model(parser)
+    text_command.add_model(parser)
     static = "static vectors to compare with, as `bilm static` and gensim write them"
     flags.add(parser, {"--static FILE": static})
 

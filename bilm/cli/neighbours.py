@@ -20,7 +20,7 @@ from collections import Counter
 
 from bilm import analysis
 from bilm.analysis.contexts import in_context, terminal_width
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, text_command
 from bilm.terminal import count, note, show
 
 _STATIC_WORDS = 10
@@ -31,8 +31,8 @@ _DRAWN = 4  # tokens drawn for each: most are frequent words
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"query QUERY ...": "sentence with one [word]"})
-    word_command.add_model(parser)
-    word_command.add_occurrences(parser)
+    text_command.add_model(parser)
+    text_command.add_occurrences(parser)
     group = parser.add_argument_group("neighbours")
     layer = "layer number, top, or all (default: all)"
     layers = flags.layer_value("top", "all")
@@ -59,11 +59,11 @@ def run(args: argparse.Namespace) -> int:
     text_command.use_sample(args)
     if args.text is None:
         flags.require_effect(args, "--text", "seed")
-    uses = _uses(args, word_command.distinct(args, targets.values()))
+    uses = _uses(args, text_command.distinct(args, targets.values()))
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
     model = text_command.load_model(args)
     elmo = model.elmo
-    occurrences = word_command.with_vectors(args, uses, model)
+    occurrences = text_command.with_vectors(args, uses, model)
     theirs = occurrences.about.get("model")
     require_same_model(args.occurrences or "the text", theirs, "the model", elmo.fingerprint())
     layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 def _uses(args: argparse.Namespace, targets: list[str]) -> analysis.Sample | analysis.Occurrences:
     """The occurrences of the targets; with --any_word, a sample of content words too."""
     n_others = _DRAWN * _N_OTHERS if args.any_word else 0
-    uses = word_command.read_uses(args, targets, n_others)
+    uses = text_command.read_uses(args, targets, n_others)
     if args.text is None or not args.any_word:
         return uses
     others = [k for k, name in enumerate(uses.names) if name not in targets]

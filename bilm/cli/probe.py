@@ -31,7 +31,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bilm import analysis
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, text_command
 from bilm.core.errors import InputError
 from bilm.files.reading import CONLLU
 from bilm.files.writing import write_json
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: UPOS)"
     )
     flags.add(group, {"--column NAME": column}, default="UPOS")
-    word_command.add_model(parser)
+    text_command.add_model(parser)
     tags = parser.add_argument_group("labels of tokens")
     flags.add(tags, {"--static FILE": "static vectors to compare with, from `bilm static`"})
     sizes = {"--sizes N,N,...": "numbers of training sentences, or `all` (default: all)"}

@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 
 from bilm import analysis
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, text_command
 from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note
@@ -33,7 +33,7 @@ _MOST_CLUSTERED = 3  # words; more are coloured by word
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"words WORD": "words to draw (default: all)"}, nargs="*")
-    word_command.add_model(parser)
+    text_command.add_model(parser)
     sources = {
         "--occurrences FILE": "occurrences with their vectors (.npz)",
         "--labels FILE": "lines of a label, a tab, and a sentence with one [word]; needs --model",
@@ -67,11 +67,11 @@ def run(args: argparse.Namespace) -> int:
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
         import_extra(module, "bilm project")
     if args.labels is None:
-        occurrences = word_command.load_uses(args, word_command.distinct(args, args.words))
+        occurrences = text_command.load_uses(args, text_command.distinct(args, args.words))
     else:
         flags.model_source(args)
         text_command.check_layer(args)
-        occurrences = word_command.with_vectors(args, analysis.read_labelled_uses(args.labels))
+        occurrences = text_command.with_vectors(args, analysis.read_labelled_uses(args.labels))
     is_clustered = args.colour == "cluster"
     if args.colour is None and occurrences.labels is None:
         is_clustered = len(set(occurrences.names)) <= _MOST_CLUSTERED

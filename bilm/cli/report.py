@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilm import analysis
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, text_command
 from bilm.cli.info import human_text
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files
@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser,
         {
-            "text TEXT ...": word_command.TEXT,
+            "text TEXT ...": text_command.TEXT,
             "--out FILE": "file to write: .txt, .json or .html (default: text on standard output)",
             **flags.FORCE,
         },
     )
     flags.add(parser, text_command.COLUMN)
-    word_command.add_model(parser)
+    text_command.add_model(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,7 +82,7 @@ def _read_text(args: argparse.Namespace) -> tuple[list[tuple[str, ...]], Counter
             yield tokens
 
     with ProgressDisplay() as display:
-        text = counted(word_command.read_tokens(args, display))
+        text = counted(text_command.read_tokens(args, display))
         return analysis.sample_sentences(text, _SENTENCES), counts
 
 

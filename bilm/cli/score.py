@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "by the rules of the tokenizer's language, if it is known)",
         },
     )
-    group = text_command.add_predictor(parser)
+    group = text_command.add_model(parser, text_command.PREDICTOR)
     flags.add(group, flags.WARM_UP | flags.BATCH_SIZE)
     flags.add(group, flags.PRECISION, default="float32")
     flags.add(parser, {"--totals": "write the sums of each sentence only, not its tokens"})

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bilm import analysis
 from bilm.analysis.contexts import Context, in_context, terminal_width
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, text_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.writing import text_file
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"word WORD": "word"}, nargs="+")
-    word_command.add_model(parser)
-    word_command.add_occurrences(parser)
+    text_command.add_model(parser)
+    text_command.add_occurrences(parser)
     group = parser.add_argument_group("clusters")
     flags.add(group, {"--layer LAYER": "layer number, or top (default: top)"}, default="top")
     flags.add(group, {"--clusters N": "number of clusters"})
@@ -59,13 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     outputs = flags.outputs(args, out=args.out, updated=["occurrences"])
     import_extra("sklearn.cluster", "bilm senses")
-    targets = args.word = word_command.distinct(args, args.word)
-    uses = word_command.read_uses(args, targets)
+    targets = args.word = text_command.distinct(args, args.word)
+    uses = text_command.read_uses(args, targets)
     model = predictor = None
     if args.model is not None or not isinstance(uses, analysis.Occurrences):
         model = text_command.load_model(args, softmax=None)
-        predictor = word_command.predictor_of(model)
-    occurrences = word_command.with_vectors(args, uses, model)
+        predictor = text_command.predictor_of(model)
+    occurrences = text_command.with_vectors(args, uses, model)
     words = [_cluster(args, occurrences, word, predictor) for word in targets]
     # Files first: a reader of standard output, such as `head`, may end the command.
     for path in outputs.paths:

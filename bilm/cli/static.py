@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Iterator
 
 from bilm import analysis
-from bilm.cli import flags, text_command, word_command
+from bilm.cli import flags, text_command
 from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
 from bilm.terminal import show, table
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         making,
         {
-            "--text FILE ...": word_command.TEXT,
+            "--text FILE ...": text_command.TEXT,
             **text_command.COLUMN,
             "--out FILE": "file to write",
             "--method word2vec|cbow|layer0|mean": "word2vec: its skip-gram; cbow: its continuous "
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     analogy = {"--analogy A": "solve A : B = C : ?"}
     flags.add(asking, analogy, nargs=3, metavar=("A", "B", "C"))
     flags.add(parser, flags.FORCE)
-    word_command.add_model(parser)
+    text_command.add_model(parser)
     parser.set_defaults(method="word2vec", min_count=5, dim=100, epochs=5, n=10)
 
 
@@ -103,7 +103,7 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.St
     steps = itertools.chain(["counting"], epochs)
 
     def read() -> Iterator[list[str]]:
-        return word_command.read_tokens(args, display, next(steps))
+        return text_command.read_tokens(args, display, next(steps))
 
     names = ("method", "dim", "min_count", "epochs")
     return analysis.train_word2vec(read, **flags.keywords(args, *names))
@@ -112,12 +112,12 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.St
 def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
     from bilm.analysis.static_vectors import frequent_words, mean_vectors
 
-    words = frequent_words(word_command.read_tokens(args, display), args.min_count)
+    words = frequent_words(text_command.read_tokens(args, display), args.min_count)
     elmo = text_command.load_model(args).elmo
     text_command.warn_of_unseen(elmo.model, [words], "the text")
     if args.method == "layer0":  # the same in all contexts
         return mean_vectors(elmo, words, ([word] for word in words), 0)
-    sentences = word_command.read_tokens(args, display, "encoding")
+    sentences = text_command.read_tokens(args, display, "encoding")
     return mean_vectors(elmo, words, sentences, "top" if args.layer is None else args.layer)
 
 

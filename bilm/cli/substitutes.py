@@ -31,7 +31,7 @@ _FIELDS = ("line", "place", "token", "token_rank", "rank", "word", "log_probabil
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"input IN": "text; - is standard input"}, nargs="?")
     flags.add(parser, {"--text SENTENCE": "one sentence, instead of IN"} | text_command.COLUMN)
-    text_command.add_predictor(parser)
+    text_command.add_model(parser, text_command.PREDICTOR)
     places = parser.add_mutually_exclusive_group()
     place = "predict token N (0-based) of each sentence; may be repeated (default: the "
     flags.add(places, {"--place N>=0": place + "tokens ___)"}, action="append")
