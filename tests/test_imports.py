@@ -143,7 +143,7 @@ def test_keras_is_imported_where_its_backend_is_checked():
 def test_a_backend_of_kerass_settings_that_is_not_installed(tmp_path):
     """Keras reads its backend from a settings file; importing Keras then fails."""
     (tmp_path / "keras.json").write_text('{"backend": "of_no_name"}', encoding="utf-8")
-    (tmp_path / "checkpoint").touch()  # which TensorFlow reads
+    (tmp_path / "model.ckpt-1.index").touch()  # a checkpoint, which TensorFlow reads
     environment = {**os.environ, "KERAS_HOME": str(tmp_path)}
     environment.pop("KERAS_BACKEND", None)
     done = subprocess.run(
