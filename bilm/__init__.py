@@ -7,8 +7,6 @@ do not wait for TensorFlow.
 """
 
 # ruff: noqa: F403
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

@@ -4,8 +4,6 @@ A public name is loaded when it is first used, so that `bilm --help` does not wa
 """
 
 # ruff: noqa: F403
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

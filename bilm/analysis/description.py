@@ -1,7 +1,5 @@
 """Descriptions of models as JSON-able dicts."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -10,8 +10,6 @@ The first line that is neither empty nor a comment determines the form:
     label TAB sentence      one occurrence of a word per line, the word in [brackets]
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

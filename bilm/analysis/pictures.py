@@ -5,8 +5,6 @@ A picture is a PNG, an SVG, or an interactive page for a browser. The projected 
 dimensions.
 """
 
-from __future__ import annotations
-
 import contextlib
 import html
 import json

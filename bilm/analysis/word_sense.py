@@ -3,8 +3,6 @@
 Each test occurrence gets the sense of the most similar training occurrences of its word.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Exit codes: 0 success; 1 an error in a file or argument that the user can fix, r
 2 wrong usage; 130 interrupted. Results go to standard output, progress and notes to standard error.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import importlib

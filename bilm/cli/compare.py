@@ -10,8 +10,6 @@ the sentence, often change the vector more than the sense does.
       --model elmo --static vectors.txt
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 

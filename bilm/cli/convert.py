@@ -10,8 +10,6 @@ and no code in the .pkl files is run: only their tensors are read.
   bilm embed text.txt vectors.hdf5 --model elmo-en
 """
 
-from __future__ import annotations
-
 import argparse
 
 from bilm.cli import flags

@@ -11,8 +11,6 @@ Requires scikit-learn and matplotlib (the extra `look`).
   bilm demo --model chinese --minutes 3
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

@@ -16,8 +16,6 @@ The weights file also holds the softmax and its vocabulary, which `bilm score`, 
 leaves them out.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 

@@ -17,8 +17,6 @@ column id. Until OUT is complete, the vectors are in a folder OUT.partial, which
 space again. After a crash the same command with --resume continues from it.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import sys

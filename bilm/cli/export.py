@@ -9,8 +9,6 @@ word_emb, lstm_outputs1 and so on, elmo, and default, the mean of elmo over a se
   bilm export elmo served/1 --layer_weights 0.2,0.5,0.3
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 

@@ -3,8 +3,6 @@
 Flags are tables of names and help texts; see `add`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import difflib

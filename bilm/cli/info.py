@@ -8,8 +8,6 @@ training run. The weights are loaded, so the description has been checked agains
   bilm info training-folder --json
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from typing import Any

@@ -11,8 +11,6 @@ NAME#CHECKSUM requires it. --json prints it in full, and the addresses.
   bilm embed text.txt vectors.hdf5 --model original
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 

@@ -17,8 +17,6 @@ Requires scikit-learn for pictures, and matplotlib for .png and .svg.
   bilm project --labels labelled.tsv --model elmo --layer top --out senses.svg
 """
 
-from __future__ import annotations
-
 import argparse
 
 from bilm import analysis

@@ -9,8 +9,6 @@ The flags override the options of the run. To measure a held-out text as well, r
 `bilm train` of the run, which resumes it too.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from typing import Any

@@ -10,8 +10,6 @@ normalised over the vocabulary. Log-probabilities are natural logarithms (nats).
   bilm substitutes text.txt --model elmo --every --n 5 --format tsv
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math

@@ -14,8 +14,6 @@ standard input to standard output.
   bilm tokenize proteins.fasta proteins.txt
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

@@ -21,8 +21,6 @@ The corpus is divided among them, and --batch_size applies to each GPU (or machi
 one of them fails, the others end as well; start the same command on all of them again to resume.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

@@ -9,8 +9,6 @@ percentage of tokens that they cover.
   bilm vocab 'corpus/train-*.txt' --out vocab.txt --min_count 3
 """
 
-from __future__ import annotations
-
 import argparse
 
 from bilm.cli import flags
