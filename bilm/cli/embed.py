@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _embed(args: argparse.Namespace) -> int:
-    source = flags.model_source(args)
+    flags.model_source(args)
     if args.output != STANDARD and args.resume:
         flags.outputs(args, updated=["output"])
     elif args.output != STANDARD:
@@ -113,7 +113,7 @@ def _embed(args: argparse.Namespace) -> int:
         **flags.keywords(args, "layers", "pooling", "dtype", "format", "ids", "shard"),
         **flags.keywords(args, "batch_size", "tokenizer", "column", "resume", "force"),
     )
-    model = text_command.load_model(args, source).elmo
+    model = text_command.load_model(args).elmo
     sentences = job.read(model)
     if args.input != STANDARD:  # a stream is not read ahead
         sample, sentences = itertools.tee(sentences)

@@ -8,20 +8,14 @@ matplotlib.
   bilm plot model-a model-b --out both.png
 """
 
-from __future__ import annotations
-
 import argparse
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bilm import analysis
 from bilm.cli import flags
 from bilm.extras import import_extra
 from bilm.files.run_log import read_log
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _SMOOTHED = 4  # points of the log on either side, in runs that are long enough
 
@@ -49,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def draw_curves(runs: dict[str, list[dict[str, Any]]]) -> Figure:
-    """Draw the curves of runs; `runs` are {name: lines of the log}. No display is needed."""
+def draw_curves(runs: dict[str, list[dict[str, Any]]]) -> Any:
+    """A `matplotlib.figure.Figure` of the curves of runs, {name: lines of the log}."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
     from bilm.analysis.pictures import legend_label, new_figure
@@ -77,7 +71,7 @@ def draw_curves(runs: dict[str, list[dict[str, Any]]]) -> Figure:
 
 
 def _draw_run(
-    axes: Axes, lines: list[dict[str, Any]], prefix: str, number: int, alone: bool
+    axes: Any, lines: list[dict[str, Any]], prefix: str, number: int, alone: bool
 ) -> None:
     """The curves of a run: training thin, held-out thick, the best one marked."""
     colour = "C1" if alone else f"C{number}"

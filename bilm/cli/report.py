@@ -18,7 +18,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.cli import flags, text_command
@@ -28,9 +27,6 @@ from bilm.files.reading import find_all_files
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 from bilm.terminal import import_tensorflow, show
-
-if TYPE_CHECKING:
-    from bilm.files.model_files import ModelSource
 
 _FORMATS = (".txt", ".json", ".html")
 _SENTENCES = 1000  # of the text, drawn at random
@@ -50,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = flags.model_source(args)
+    flags.model_source(args)
     ending = ".txt" if args.out is None else os.path.splitext(args.out)[1].lower()
     if ending not in _FORMATS:
         raise InputError(f"the name of a report must end in {', '.join(_FORMATS)}, got {args.out}.")
@@ -59,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     sentences, counts = _read_text(args)
     import_tensorflow()
-    report = _measure(args, source, sentences, counts)
+    report = _measure(args, sentences, counts)
     if args.out is None:
         show(report.as_text().splitlines())
         return 0
@@ -87,10 +83,7 @@ def _read_text(args: argparse.Namespace) -> tuple[list[tuple[str, ...]], Counter
 
 
 def _measure(
-    args: argparse.Namespace,
-    source: ModelSource,
-    sentences: list[tuple[str, ...]],
-    counts: Counter[str],
+    args: argparse.Namespace, sentences: list[tuple[str, ...]], counts: Counter[str]
 ) -> analysis.Report:
     from bilm.analysis.description import describe
     from bilm.files.model_files import open_model
@@ -100,7 +93,7 @@ def _measure(
     from bilm.training.verdict import comparable
 
     points: list[tuple[int, float]] = []
-    with open_model(source) as files:
+    with open_model(args.model) as files:
         facts = describe(files)
         if files.is_checkpoint:
             training_counts = read_word_counts(os.fspath(files.weights))
@@ -111,7 +104,7 @@ def _measure(
         else:
             with open_weights(files.weights) as weights:
                 training_counts = weights.text(WORD_COUNTS)
-    model = text_command.load_model(args, source, softmax=files.is_checkpoint or None)
+    model = text_command.load_model(args, softmax=files.is_checkpoint or None)
     text = ", ".join(args.text)
     text_command.warn_of_unseen(model, sentences, text)
     with ProgressDisplay() as display:

@@ -24,7 +24,6 @@ from bilm.terminal import import_tensorflow, note, printable
 
 if TYPE_CHECKING:
     from bilm.data.untokenized import TextTokens
-    from bilm.files.model_files import ModelSource
     from bilm.use.predictor import Predictor
     from bilm.use.pretrained import Model, Pretrained
 
@@ -128,17 +127,14 @@ def use_sample(args: argparse.Namespace) -> None:
         note(f"Without --text, the text is the package's sample of Wikipedia, {path}.")
 
 
-def load_model(
-    args: argparse.Namespace, source: ModelSource | None = None, *, softmax: bool | None = False
-) -> Model:
-    """Open the model that the flags name; `source` overrides --model. `softmax` as for
-    `Pretrained.load`."""
-    return pretrained(args, source).load(softmax=softmax)
+def load_model(args: argparse.Namespace, softmax: bool | None = False) -> Model:
+    """Open the model that the flags name; `softmax` as for `Pretrained.load`."""
+    return pretrained(args).load(softmax=softmax)
 
 
-def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> Pretrained:
-    """The model that the flags name, not loaded yet; `source` overrides --model."""
-    source = source or flags.model_source(args)
+def pretrained(args: argparse.Namespace) -> Pretrained:
+    """The model that the flags name, not loaded yet."""
+    source = flags.model_source(args)
     flags.require_inputs(args)
     import_tensorflow()
     from bilm.use.pretrained import Pretrained
@@ -191,9 +187,9 @@ def add_result(parser: argparse.ArgumentParser, formats: str) -> None:
 
 def load_predictor(args: argparse.Namespace) -> Predictor:
     """Load the model, after checking that the result can be written."""
-    source = flags.model_source(args)
+    flags.model_source(args)
     flags.outputs(args, out=None if args.out == STANDARD else args.out)
-    return load_model(args, source, softmax=True).predictor
+    return load_model(args, softmax=True).predictor
 
 
 def write_results(
