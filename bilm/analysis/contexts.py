@@ -78,16 +78,12 @@ def nearest_contexts(
 # In a terminal and on a page
 
 
-def terminal_width() -> int:
-    """Columns of the terminal, at least 60; 100 if unknown."""
-    return max(60, shutil.get_terminal_size((100, 24)).columns)
-
-
-def in_context(contexts: Sequence[Context], width: int, cosines: bool = True) -> list[str]:
-    """Lines of at most `width` columns with the [words] aligned, after the cosines."""
+def in_context(contexts: Sequence[Context], margin: int = 0, cosines: bool = True) -> list[str]:
+    """Lines with the [words] aligned, after the cosines, that leave a margin in the terminal."""
     from rich.cells import cell_len, set_cell_size
 
-    width -= 7 * cosines
+    # At least 60 columns; 100 if the width is unknown.
+    width = max(60, shutil.get_terminal_size((100, 24)).columns) - margin - 7 * cosines
     words = [f"[{context.sentence[context.position]}]" for context in contexts]
     middle = max(map(cell_len, words), default=0)
     side = max(8, (width - middle - 2) // 2)

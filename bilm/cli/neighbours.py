@@ -19,7 +19,7 @@ import os
 from collections import Counter
 
 from bilm import analysis
-from bilm.analysis.contexts import in_context, terminal_width
+from bilm.analysis.contexts import in_context
 from bilm.cli import flags, text_command
 from bilm.terminal import count, note, show
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             source = args.occurrences or ", ".join(args.text)
             note(f"{source} has no occurrences of words other than {word!r}.")
         heading = f"{word}, {count(n_occurrences, 'occurrence')}"
-        lines = _context_lines(contexts, heading, terminal_width())
+        lines = _context_lines(contexts, heading)
         if static is not None:
             form = forms_of(word)[0]
             nearest = static.nearest(form, _STATIC_WORDS) if form in static else []
@@ -112,11 +112,11 @@ def _uses(args: argparse.Namespace, targets: list[str]) -> analysis.Sample | ana
     return uses.select(sorted({*range(len(uses))} - {*others} | chosen))
 
 
-def _context_lines(layers: list[analysis.LayerContexts], heading: str, width: int) -> list[str]:
+def _context_lines(layers: list[analysis.LayerContexts], heading: str) -> list[str]:
     lines: list[str] = []
     for layer in layers:
         name = f"layer {layer.layer}" if isinstance(layer.layer, int) else f"{layer.layer} layer"
-        lines += [f"{name}: {heading}", *in_context(layer.same_word, width), ""]
+        lines += [f"{name}: {heading}", *in_context(layer.same_word), ""]
         if layer.other_words:
-            lines += [f"{name}: other words", *in_context(layer.other_words, width), ""]
+            lines += [f"{name}: other words", *in_context(layer.other_words), ""]
     return lines[:-1]

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from bilm import analysis
-from bilm.analysis.contexts import Context, in_context, terminal_width
+from bilm.analysis.contexts import Context, in_context
 from bilm.cli import flags, text_command
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
@@ -126,8 +126,7 @@ def _lines(args: argparse.Namespace, word: _WordClusters, kind: str) -> list[str
             lines.append(f"  {kind}: {' '.join(other for _, other in scores)}")
         typical = analysis.typical_occurrences(uses, clusters, number, args.lines)
         contexts = [Context.of(uses, k) for k in typical]
-        width = terminal_width() - 2
-        lines += [f"  {line}" for line in in_context(contexts, width, cosines=False)]
+        lines += [f"  {line}" for line in in_context(contexts, margin=2, cosines=False)]
     return lines
 
 
