@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -156,19 +156,18 @@ class _Task:
 
     def _probe(self, name: str, rows: np.ndarray, seed: int) -> tuple[np.ndarray, list[float]]:
         """Predictions (n,) of a probe, and gamma with the weights of its layers."""
-        train, test = map(self._vectors(name), (self._train, self._test))
+        train, test = (self._vectors(name, text) for text in (self._train, self._test))
         fitted = SoftmaxProbe(train, rows, self._labels[rows], self._n_labels, seed)
         return fitted.predict(test), [fitted.gamma, *fitted.weights]
 
-    def _vectors(self, name: str) -> Callable[[Occurrences], np.ndarray]:
-        """A function that returns the vectors of a text: float32 (n, layers, dim)."""
-        static = self._static
-        if name == STATIC and static is not None:
-            return lambda text: static.table([*map(text.word, range(len(text)))])[:, np.newaxis]
+    def _vectors(self, name: str, text: Occurrences) -> np.ndarray:
+        """The vectors of a text: float32 (n, layers, dim)."""
+        if name == STATIC and self._static is not None:
+            return self._static.table([*map(text.word, range(len(text)))])[:, np.newaxis]
         if name == MIX:
-            return lambda text: text.vectors
+            return text.vectors
         layer = int(name.removeprefix("layer "))
-        return lambda text: text.vectors[:, layer : layer + 1]
+        return text.vectors[:, layer : layer + 1]
 
     def _macro_f1(self, answers: np.ndarray) -> float:
         metrics = import_extra("sklearn.metrics", "bilm probe")

@@ -326,7 +326,6 @@ def write_change_page(
     *,
     n_words: int = 20,
     n_lines: int = 5,
-    layer: Layer = "top",
     corpora: Sequence[str] = (OLD, NEW),
     predictor: Predictor | None = None,
 ) -> None:
@@ -342,7 +341,7 @@ def write_change_page(
     sections = []
     for number, change in enumerate(measured, start=1):
         old_uses, new_uses = (corpus.select(rows[change.word]) for corpus, rows in both)
-        uses = cluster_uses(old_uses, new_uses, layer)
+        uses = cluster_uses(old_uses, new_uses, "top")
         names = cluster_titles(typical_words(uses.occurrences, uses.clusters, predictor))
         heading = (
             f"<h2>{number}. {html.escape(change.word)} <small>excess {change.excess:.3f} "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections import Counter
@@ -102,14 +101,11 @@ def read_sequences(text: Text) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_sentences(
-    source: TextSource | Text,
-    name: str,
-    digest: hashlib.blake2b | None = None,
-    tokens: TextTokens = AS_IT_IS,
+    source: TextSource | Text, name: str, tokens: TextTokens = AS_IT_IS
 ) -> Iterator[Sentence]:
     """The sentences of a file, or of a binary stream called `name` in messages: of plain text,
-    CoNLL-U or FASTA, split by `tokens`. `digest` is updated with the text, see `text_digest`."""
-    with open_text(source, name, digest, tokens.column) as text:
+    CoNLL-U or FASTA, split by `tokens`."""
+    with open_text(source, name, column=tokens.column) as text:
         if text.kind == FASTA:
             for number, (key, residues) in enumerate(read_sequences(text)):
                 yield Sentence(number, " ".join(residues), key)

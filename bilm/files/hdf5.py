@@ -19,9 +19,9 @@ from bilm.files.reading import PathLike, require_file, substitute_for_a_file
 
 
 @contextlib.contextmanager
-def open_hdf5(path: PathLike, what: str = "weights file") -> Iterator[h5py.File]:
+def open_hdf5(path: PathLike) -> Iterator[h5py.File]:
     """Open an HDF5 file for reading within the block."""
-    path = require_file(path, what)
+    path = require_file(path, "weights file")
     with damage_named(path), h5py.File(path, "r") as file:
         yield file
 

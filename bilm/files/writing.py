@@ -305,9 +305,9 @@ def atomic_write(path: PathLike, *, overwrite: bool = True) -> Iterator[str]:
         yield temporary
 
 
-def write_json(path: PathLike, value: object, *, overwrite: bool = True) -> None:
+def write_json(path: PathLike, value: object) -> None:
     """Write `value` as JSON by `atomic_write`."""
-    with atomic_write(path, overwrite=overwrite) as temporary:
+    with atomic_write(path) as temporary:
         fill_json(temporary, value)
 
 
