@@ -134,12 +134,15 @@ class _Task:
         right = np.array(answers) == self._gold  # bool (seeds, n)
         everywhere = np.ones_like(right)
         mix = np.mean(mixes, axis=0).tolist()
+        f1_score = import_extra("sklearn.metrics", "bilm probe").f1_score
+        settings = {"labels": np.unique(self._gold), "average": "macro"}
+        macro_f1 = [f1_score(self._gold, labels, **settings) for labels in answers]
         return ProbeRow(
             name,
             size,
             self._score(right, everywhere),
             self._score(right, np.array(unseen)) if np.any(unseen) else None,
-            float(np.mean([self._macro_f1(labels) for labels in answers])),
+            float(np.mean(macro_f1)),
             right.mean(axis=1).tolist(),
             *((mix[1:], mix[0]) if name == MIX else ()),
         )
@@ -168,11 +171,6 @@ class _Task:
             return text.vectors
         layer = int(name.removeprefix("layer "))
         return text.vectors[:, layer : layer + 1]
-
-    def _macro_f1(self, answers: np.ndarray) -> float:
-        metrics = import_extra("sklearn.metrics", "bilm probe")
-        labels = np.unique(self._gold)
-        return float(metrics.f1_score(self._gold, answers, labels=labels, average="macro"))
 
     def _score(self, right: np.ndarray, counted: np.ndarray) -> Score:
         """The proportion of right answers among the counted ones, both bool (seeds, n)."""

@@ -121,7 +121,13 @@ def run(args: argparse.Namespace) -> int:
             progress=display.show,
             **flags.keywords(args, "min_occurrences", "seed"),
         )
-    _note_rare(results, args)
+    if rare := [result.word for result in results if not result.is_measured]:
+        more = f" and {len(rare) - _MAX_SHOWN} more" if len(rare) > _MAX_SHOWN else ""
+        least_files = f" or {_MIN_FILES} files" if args.by_file else ""
+        note(
+            f"Not measured, with fewer than {least} occurrences{least_files} in a corpus: "
+            f"{', '.join(rare[:_MAX_SHOWN])}{more}"
+        )
     if args.page is not None:
         names = [args.old, args.new]
         if len(short := {os.path.basename(name): None for name in names}) == 2:
@@ -130,16 +136,6 @@ def run(args: argparse.Namespace) -> int:
     change.write_table(args.out, results)
     print(*outputs.paths, sep="\n")
     return 0
-
-
-def _note_rare(results: Sequence[analysis.Change], args: argparse.Namespace) -> None:
-    if rare := [change.word for change in results if not change.is_measured]:
-        more = f" and {len(rare) - _MAX_SHOWN} more" if len(rare) > _MAX_SHOWN else ""
-        files = f" or {_MIN_FILES} files" if args.by_file else ""
-        note(
-            f"Not measured, with fewer than {args.min_occurrences} occurrences{files} in a corpus: "
-            f"{', '.join(rare[:_MAX_SHOWN])}{more}"
-        )
 
 
 def _read(

@@ -149,10 +149,6 @@ def whole_number(minimum: int, bits: int = 31) -> Callable[[str], int]:
     return value(checked, f"must be an integer below 2^{bits}", lambda n: n < 2**bits)
 
 
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
 _TYPES = {
     "N": whole_number(1),
     "ROWS": whole_number(1),
@@ -162,7 +158,9 @@ _TYPES = {
     "P": value(float, "must be a number from 0 to 1", lambda p: 0 <= p <= 1),
     "LAYER": layer_value("top"),
     # Unlike file names, words and sentences must be UTF-8.
-    **dict.fromkeys(("WORD", "QUERY", "SENTENCE"), value(str, "must be UTF-8", _is_utf8)),
+    **dict.fromkeys(
+        ("WORD", "QUERY", "SENTENCE"), value(lambda text: text.encode().decode(), "must be UTF-8")
+    ),
     # These values remain text; they are parsed only to report mistakes early.
     "DURATION": value(lambda text: parse_duration(text) and text, DURATION_RULE),
     "INTERVAL": value(lambda text: Interval.parse(text) and text, INTERVAL_RULE),

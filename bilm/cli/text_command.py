@@ -211,10 +211,6 @@ def write_results(
         doing: name of the stage whose progress is shown.
     """
     form = args.format or _default_format(args.out, "jsonl" if lines is None else "text")
-
-    def row_objects(values: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-        return (dict(zip(fields[1:], row, strict=True)) for row in values)
-
     with contextlib.ExitStack() as stack:
         out: TextIO = sys.stdout
         if args.out != STANDARD:
@@ -228,7 +224,8 @@ def write_results(
             if not all(math.isfinite(x) for x in numbers if isinstance(x, float)):
                 raise not_finite(f"{fields[0]} {number}: the model's scores")
             if form == "jsonl":
-                for value in objects(result) if objects else row_objects(rows(result)):
+                values = (dict(zip(fields[1:], row, strict=True)) for row in rows(result))
+                for value in values if objects is None else objects(result):
                     line = json.dumps(_rounded({fields[0]: number} | value), ensure_ascii=False)
                     out.write(f"{line}\n")
             elif form == "text" and lines is not None:
