@@ -27,8 +27,14 @@ if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.core.options import preset as preset
     from bilm.core.scalar_mix import ScalarMix as ScalarMix
     from bilm.core.scalar_mix import weight_layers as weight_layers
-    from bilm.data import *
+    from bilm.data.batcher import *
+    from bilm.data.counting import *
+    from bilm.data.dataset import *
     from bilm.data.sentences import read_fasta as read_fasta
+    from bilm.data.sharding import *
+    from bilm.data.tokenized_text import *
+    from bilm.data.tokenizer import *
+    from bilm.data.vocabulary import *
     from bilm.files.named_models import published_models as published_models
     from bilm.model import *
     from bilm.training import *

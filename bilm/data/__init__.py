@@ -1,13 +1,14 @@
 """Text to NumPy ids, without TensorFlow. Modules are imported when a name of them is used."""
 
-# ruff: noqa: F401, F403
+# ruff: noqa: F403
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from bilm.core.errors import InputError
-from bilm.data.prefetch import compute_ahead, prefetch  # a function with its module's name
+from bilm.data.prefetch import compute_ahead as compute_ahead
+from bilm.data.prefetch import prefetch as prefetch  # a function with its module's name
 
 if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.data.batch import *
