@@ -92,9 +92,7 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     require(iterable("names of files"), patterns=patterns)
     files: dict[str, str] = {}
     for path in sorted({path for pattern in patterns for path in find_files(pattern)}):
-        first = files.setdefault(os.path.realpath(path), path)
-        if first != path:
-            logger.warning("%s is the same file as %s, which is read only once", path, first)
+        files.setdefault(os.path.realpath(path), path)
     if not files:
         raise InputError("patterns must name at least one file.")
     return list(files.values())

@@ -32,15 +32,11 @@ _PROTOCOL = 1001
 _DTYPES = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2"}
 
 
-class _Storage(NamedTuple):
-    key: str
-    dtype: str
-
-
 class _Tensor(NamedTuple):
     """A view of a storage, in numbers."""
 
-    storage: _Storage
+    key: str  # of the storage
+    dtype: str
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -73,10 +69,7 @@ def _read_legacy(path: str) -> dict[str, np.ndarray]:
             raise ValueError("it must begin with torch's magic number")
         _unpickle(path, file)  # sizes of the machine's numbers
         tensors = _read_tensors(path, file)
-        itemsizes = {
-            tensor.storage.key: np.dtype(tensor.storage.dtype).itemsize
-            for tensor in tensors.values()
-        }
+        itemsizes = {tensor.key: np.dtype(tensor.dtype).itemsize for tensor in tensors.values()}
         numbers = {}
         for key in _unpickle(path, file):
             (length,) = struct.unpack("<q", file.read(8))
@@ -97,12 +90,10 @@ def _arrays(
 ) -> dict[str, np.ndarray]:
     """Tensors as arrays. NumPy checks that each view lies within the bytes of its storage."""
     arrays = {}
-    for name, (storage, offset, shape, strides) in tensors.items():
-        item = np.dtype(storage.dtype).itemsize
+    for name, (key, dtype, offset, shape, strides) in tensors.items():
+        item = np.dtype(dtype).itemsize
         steps = [item * step for step in strides]
-        view: np.ndarray = np.ndarray(
-            shape, storage.dtype, numbers[storage.key], offset * item, steps
-        )
+        view: np.ndarray = np.ndarray(shape, dtype, numbers[key], offset * item, steps)
         with np.errstate(over="ignore"):
             arrays[name] = view.astype(np.float32, order="C")
         if not np.isfinite(arrays[name]).all():
@@ -127,7 +118,7 @@ class _Unpickler(pickle.Unpickler):
             ("collections", "OrderedDict"): OrderedDict,
             ("torch._utils", "_rebuild_tensor"): self._tensor,
             ("torch._utils", "_rebuild_tensor_v2"): self._tensor,
-            ("torch._utils", "_rebuild_parameter"): self._parameter,
+            ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
             **{("torch", kind): dtype for kind, dtype in _DTYPES.items()},
         }
         if (module, name) not in allowed:
@@ -137,14 +128,12 @@ class _Unpickler(pickle.Unpickler):
             )
         return allowed[module, name]
 
-    def persistent_load(self, pid: Any) -> _Storage:
+    def persistent_load(self, pid: Any) -> tuple[str, str]:
         _, dtype, key, _, _, *view = pid
         if dtype not in _DTYPES.values() or any(view):
             raise InputError(f"{self._path}: a storage must be of floats, got {shown(pid)}.")
-        return _Storage(key, dtype)
+        return key, dtype
 
     def _tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
-        return _Tensor(storage, offset, tuple(shape), tuple(strides))
-
-    def _parameter(self, tensor: Any, *_: Any) -> Any:
-        return tensor
+        key, dtype = storage
+        return _Tensor(key, dtype, offset, tuple(shape), tuple(strides))

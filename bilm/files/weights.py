@@ -10,12 +10,15 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
 
 from bilm.core.errors import InputError, shown
+from bilm.core.lstm import LSTMStack
+from bilm.core.network import BiLM
+from bilm.core.weight_names import Encoder, Weight, weight_table
 from bilm.files.hdf5 import (
     damage_named,
     read_integers,
@@ -27,11 +30,6 @@ from bilm.files.hdf5 import (
 )
 from bilm.files.identity import fingerprint, require_same_model
 from bilm.files.reading import PathLike, require_file
-
-if TYPE_CHECKING:  # TensorFlow is not needed to read weights
-    from bilm.core.lstm import LSTMStack
-    from bilm.core.network import BiLM
-    from bilm.core.weight_names import Encoder, Weight
 
 # Name prefixes in published files. Other datasets are ignored, as in all known readers.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
@@ -172,19 +170,15 @@ def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None 
     weights.load_initial_states(network.stacks)
     if table is None:
         weights.load(network.weight_table())
-        return
-    from bilm.core.weight_names import weight_table
-
-    # The file may also hold the encoder that created the cache.
-    weights.load(weight_table(None, network.stacks), also=ENCODER_GROUPS)
-    load_table(network.encoder, table)
+    else:
+        # The file may also hold the encoder that created the cache.
+        weights.load(weight_table(None, network.stacks), also=ENCODER_GROUPS)
+        load_table(network.encoder, table)
 
 
 def load_table(encoder: Encoder, table: WeightsFile) -> None:
     """Load a token cache, or the table of a word-level model, from a file that may hold a complete
     model."""
-    from bilm.core.weight_names import weight_table
-
     table.load(weight_table(encoder, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))
 
 

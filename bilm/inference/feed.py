@@ -48,12 +48,11 @@ def _arrays(batch: Mapping[str, Any], options: Options) -> tuple[np.ndarray, np.
     arrays = {name: np.asarray(batch[name]) for name in needed}
     shape = arrays["next_token_id"].shape
     for name, array in arrays.items():
-        if array.dtype.kind not in "iu":
-            raise InputError(f"A batch's {name} must be integers, got {array.dtype}.")
-        if array.ndim != 2 + name.startswith("tokens_characters") or array.shape[:2] != shape:
+        n_axes = 2 + name.startswith("tokens_characters")
+        if array.dtype.kind not in "iu" or array.ndim != n_axes or array.shape[:2] != shape:
             raise InputError(
-                f"The arrays of a batch do not fit together: {name} has shape {array.shape}, "
-                f"next_token_id {shape}."
+                f"A batch's {name} must be integers of {n_axes} axes, the first ones {shape} as "
+                f"those of next_token_id, got {array.dtype} of shape {array.shape}."
             )
     words, targets = (np.stack([arrays[k + s] for s in suffixes]) for k in (kind, "next_token_id"))
     return words, targets

@@ -163,13 +163,8 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
         Other arguments as for the constructor; `vocab_file` defaults to the model's vocab.txt.
         """
-        model = open_once(
-            source,
-            softmax=False,
-            vocab_file=vocab_file,
-            embedding_weight_file=embedding_weight_file,
-            precision=precision,
-        )
+        files = {"vocab_file": vocab_file, "embedding_weight_file": embedding_weight_file}
+        model = open_once(source, softmax=False, precision=precision, **files)
         return cls(model, None, **settings)
 
     def _make_mix(

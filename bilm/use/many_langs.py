@@ -178,10 +178,8 @@ def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: i
             max_characters_per_token=embedder["max_characters_per_token"],
             dictionary=DictionaryOptions(n_characters, n_words, embedder.get("word_dim") or 0),
         )
-    except KeyError as error:
-        raise InputError(f"{path}: {error.args[0]} is missing.") from None
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: a size is missing or wrong: {error}.") from error
     return Options(lstm=lstm, char_cnn=char_cnn)
 
 

@@ -25,7 +25,7 @@ from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
 from bilm.core.weight_names import Encoder, weight_table, with_softmax_datasets
 from bilm.data import Vocabulary, encode_words
-from bilm.data.encoding import BOS, EOS, UNK, DictionaryIds, as_bytes, from_bytes
+from bilm.data.encoding import UNK, DictionaryIds, as_bytes, from_bytes
 from bilm.data.sentences import Tokens, WarmUpText, read_warm_up
 from bilm.data.tokenizer import tokenizer_for
 from bilm.data.vocabulary import vocabulary_of
@@ -144,8 +144,6 @@ _INSTEAD = {
     "device": "TensorFlow chooses it, and the variable CUDA_VISIBLE_DEVICES hides GPUs",
     "normalize_embeddings": "divide by np.linalg.norm(vectors, axis=-1, keepdims=True)",
     "show_progress_bar": "the argument is show_progress",
-    "convert_to_numpy": "vectors are always NumPy arrays",
-    "convert_to_tensor": "vectors are NumPy arrays, for tf.constant or torch.from_numpy",
 }
 
 
@@ -360,13 +358,9 @@ class Model:
             variable.assign(value)
 
     def _all_variables(self) -> list[Any]:
-        softmax = [] if self.language_model is None else self.language_model.softmax.weights
-        return [*_variables(self.network), *softmax]
-
-
-def _variables(network: BiLM) -> list[Any]:
-    encoder, stacks = network
-    return [variable for layer in (encoder, *stacks) for variable in layer.weights]
+        softmax = [] if self.language_model is None else [self.language_model.softmax]
+        layers: list[Any] = [self.network.encoder, *self.network.stacks, *softmax]
+        return [variable for layer in layers for variable in layer.weights]
 
 
 def _with_softmax(options: Options, network: BiLM) -> LanguageModel:
@@ -424,10 +418,8 @@ def _from_weights(files: ModelFiles, model: Pretrained, softmax: bool | None) ->
             share_embedding_softmax=SOFTMAX_W not in shapes,
         )
         named, beside = None if table else named, files.vocabulary
-        if None not in (model.softmax_file, named, beside):
-            files_words = [set(Vocabulary(file).words) for file in (named, beside) if file]
-            if files_words[0] != files_words[1]:
-                beside = None  # the vocabulary of a token cache
+        if model.softmax_file and named:
+            beside = None  # it may be the vocabulary of a token cache
         vocabulary = vocabulary_of(
             named, predicting.words(), predicting.path, beside, options.max_word_length
         )
@@ -458,12 +450,6 @@ def _checked(
             f"{vocabulary.source} must have {n_words} words, as many as the softmax of {where}, "
             f"got {vocabulary.size}."
         )
-    first = vocabulary.words[:3]
-    if {BOS, EOS, UNK} != set(first):
-        logger.warning(
-            "%s: the first words should be %s, %s and %s, got %s: are the words in the order of "
-            "the softmax?", vocabulary.source, BOS, EOS, UNK, ", ".join(first),
-        )  # fmt: skip
     return vocabulary
 
 
@@ -588,8 +574,7 @@ def find_words(
     if char_cnn is None:
         return source
     has_characters = not {"char_embed", "dictionary/char_embed"}.isdisjoint(weights.shapes)
-    source = source._replace(kind=CACHE_AND_CHARACTERS if has_characters else CACHE)
-    return source
+    return source._replace(kind=CACHE_AND_CHARACTERS if has_characters else CACHE)
 
 
 def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds | None:
@@ -597,16 +582,13 @@ def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds
     sizes = char_cnn.dictionary
     if sizes is None:
         return None
-    lists = []
-    expected = {DICTIONARY_CHARACTERS: sizes.n_characters, DICTIONARY_WORDS: sizes.n_words}
-    for name, size in expected.items():
-        text = weights.text(name)
-        lists.append(from_bytes(text) if len(text) else [])
-        if len(lists[-1]) != size:
-            raise InputError(
-                f"{weights.path}: {name} must have {size} tokens, got {len(lists[-1])}."
-            )
-    characters, words = lists
+    texts = map(weights.text, (DICTIONARY_CHARACTERS, DICTIONARY_WORDS))
+    characters, words = (from_bytes(text) if len(text) else [] for text in texts)
+    if (len(characters), len(words)) != (sizes.n_characters, sizes.n_words):
+        raise InputError(
+            f"{weights.path} must hold {sizes.n_characters} characters and {sizes.n_words} words, "
+            f"got {len(characters)} and {len(words)}."
+        )
     length = char_cnn.max_characters_per_token
     return DictionaryIds(characters, words if sizes.word_dim else None, length, weights.path)
 
