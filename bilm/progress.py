@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 class Stage(NamedTuple):
     """Progress of a job: `done` of `total` (None if unknown) in the step `doing`, such as
-    "counting". Bytes are counted as stored on the disk. `detail` is more text to show."""
+    "counting"."""
 
     doing: str
     done: int
     total: int | None
-    unit: str = "bytes"
-    detail: str = ""
+    unit: str = "bytes"  # as stored on the disk, shown as MB; "" hides the rate
+    detail: str = ""  # more text to show
 
 
 ShowStage = Callable[[Stage], None]
@@ -63,7 +63,7 @@ class ProgressDisplay:
 
     On a terminal, one line is updated, and cut if it is too long. Elsewhere, a plain line is
     written at most every 20 seconds, and at the end of each step of the job. Nothing is written
-    before the first `update`. It is a context manager.
+    before the first `show`. It is a context manager.
 
     Args:
         stream: where to write; None is standard error.
@@ -87,19 +87,11 @@ class ProgressDisplay:
         self._next_sample = self._next_line = 0.0
         self._last_line = ""
 
-    def update(
-        self, doing: str, done: int, total: int | None = None, unit: str = "", detail: str = ""
-    ) -> None:
-        """Show the job's progress, if an update is due.
-
-        Args:
-            doing: the step of the job, such as "counting". Each step has its own rate.
-            done, total: finished and total amount of the step; None if the total is unknown.
-            unit: unit of both and of the rate; "bytes" are shown as MB. "" hides the rate.
-            detail: more text to show.
-        """
+    def show(self, stage: Stage) -> None:
+        """Show the job's progress, if an update is due. Each step has its own rate."""
         if self._quiet:
             return
+        doing, done, total, unit, detail = stage
         if self._task is None or self._task.description != doing:
             self._end_step()
             self._task = self._begin_step(doing, done, total)
@@ -113,10 +105,6 @@ class ProgressDisplay:
         if not self._terminal and (has_ended or now >= self._next_line):
             self._next_line = now + _LINE_INTERVAL
             self._write_line(self._task)
-
-    def show(self, stage: Stage) -> None:
-        """Call `update` with the fields of an event."""
-        self.update(*stage)
 
     def note(self, text: str) -> None:
         """Write a line that stays."""
@@ -219,5 +207,5 @@ def encoding_progress(show_progress: ShowProgress) -> Iterator[ShowStage]:
     if show_progress is None:
         show_progress = logging.getLogger("bilm").isEnabledFor(logging.INFO)
     with ProgressDisplay(quiet=not show_progress) as display:
-        display.update("embedding", 0, None, "tokens")
+        display.show(Stage("embedding", 0, None, "tokens"))
         yield display.show

@@ -10,6 +10,9 @@ import h5py
 import numpy as np
 
 from bilm.cli import main
+from bilm.data.sentences import read_sentences
+from bilm.data.untokenized import TextTokens
+from bilm.files.reading import open_text
 
 if TYPE_CHECKING:
     from bilm import ELMo
@@ -45,3 +48,11 @@ def read(path="out.hdf5"):
     if "sentence_to_index" in arrays:
         index = json.loads(arrays.pop("sentence_to_index")[0])
     return arrays, index
+
+
+def sentences_of(source, tokens=None):
+    """The sentences of a file, or of a stream called "input", as they are or split by `tokens`."""
+    tokens = tokens or TextTokens(choice="spaces")
+    name = source if isinstance(source, str) else "input"
+    with open_text(source, name, column=tokens.column) as text:
+        yield from read_sentences(text, tokens)

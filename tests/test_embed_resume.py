@@ -130,7 +130,7 @@ def test_a_save_costs_what_is_new(tmp_path):
             if number in (10, 1999):
                 store.save()
                 sizes.append((tmp_path / "out.partial" / "job.json").stat().st_size)
-        assert [each.vectors[0, 1] for each in store] == list(range(2000))
+        assert [vectors[0, 1] for _, vectors in store] == list(range(2000))
         assert {sentence.text for sentence in store.sentences()} == {"a\ud800\0\u2028"}
         store.remove()
     assert sizes[1] - sizes[0] < 20 and os.listdir(tmp_path) == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bilm.cli.training_run import training_display
-from bilm.progress import ProgressDisplay, counted, duration
+from bilm.progress import ProgressDisplay, Stage, counted, duration
 from bilm.training import Perplexity, RunState
 
 
@@ -44,7 +44,7 @@ def test_a_log_has_few_lines_and_the_last_state(log, clock):
     with ProgressDisplay(log, clock) as display:
         for second in range(46):
             clock.now = float(second)
-            display.update("reading", second, unit="files")
+            display.show(Stage("reading", second, None, "files"))
     assert log.getvalue().splitlines() == [
         "reading 0 files",
         "reading 20 files  1 files/s",
@@ -66,7 +66,7 @@ def test_steps_of_a_job_have_their_own_rate_and_time(log, clock):
             (170, ("writing", 4_500_000, 9_000_000, "bytes")),
         ]:
             clock.now = float(now)
-            display.update(*stage)
+            display.show(Stage(*stage))
     assert log.getvalue().splitlines() == [
         "counting 0/400 MB",
         "counting 100/400 MB  1 min 00 s left  5.0 MB/s",
@@ -96,7 +96,7 @@ def test_nothing_is_written_where_nothing_was_done(log, clock):
     with ProgressDisplay(log, clock):
         pass
     with ProgressDisplay(log, clock, quiet=True) as display:
-        display.update("reading", 1, 1)
+        display.show(Stage("reading", 1, 1))
     assert log.getvalue() == ""
 
 
@@ -105,7 +105,7 @@ def test_a_terminal_is_left_as_it_was(clock, monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     with pytest.raises(KeyboardInterrupt), ProgressDisplay(terminal, clock) as display:
-        display.update("step", 1, 100, detail="a long line " * 20)
+        display.show(Stage("step", 1, 100, "", "a long line " * 20))
         display.note("[a line] that stays")
         raise KeyboardInterrupt
     shown = terminal.getvalue()
@@ -121,7 +121,7 @@ def test_many_updates_of_a_finished_step_are_few_lines(log, clock):
     with ProgressDisplay(log, clock) as display:
         for number in range(20_000):
             clock.now = number / 1000
-            display.update("embedding", 0, 0, "tokens", f"{number + 1:,} sentences")
+            display.show(Stage("embedding", 0, 0, "tokens", f"{number + 1:,} sentences"))
     assert log.getvalue().splitlines() == [
         "embedding 0/0 tokens  1 sentences",
         "embedding 0/0 tokens  20,000 sentences",
@@ -160,7 +160,7 @@ def test_a_terminal_that_cannot_move_its_cursor_is_written_to_as_a_log(clock, mo
     monkeypatch.setenv("TERM", "dumb")
     terminal = Terminal()
     with ProgressDisplay(terminal, clock) as display:
-        display.update("step", 1, 100)
+        display.show(Stage("step", 1, 100, ""))
         display.note("a note")
     assert terminal.getvalue() == "step 1/100\na note\n"
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from bilm import InputError, embed_file, read_fasta
-from bilm.data.sentences import Sentence, read_sentences
+from bilm.data.sentences import Sentence
 from tests.command_line import input_error
-from tests.embedded_text import embed, read
+from tests.embedded_text import embed, read, sentences_of
 from tests.processes import start_program
 
 pytestmark = pytest.mark.eager
@@ -41,7 +41,7 @@ def test_sequences(place):
     with gzip.open("p.fa.gz", "wt", encoding="utf-8") as file:
         file.write(FASTA)
     assert list(read_fasta("p.fa.gz")) == PROTEINS
-    assert list(read_sentences("p.fa.gz", "p")) == [
+    assert list(sentences_of("p.fa.gz")) == [
         Sentence(0, "M K V L A", "P1|x"), Sentence(1, "", "P2"), Sentence(2, "M W *", "sp/P3"),
     ]  # fmt: skip
     assert list(read_fasta(write_fasta(""))) == []
@@ -63,10 +63,10 @@ def test_faults_of_fasta_files(content, message):
 
 
 def test_lines_of_a_stream():
-    sentences = read_sentences(io.BytesIO(b" a  b \r\n\n"), "input")
+    sentences = sentences_of(io.BytesIO(b" a  b \r\n\n"))
     assert list(sentences) == [Sentence(0, "a  b"), Sentence(1, "")]
     with pytest.raises(InputError, match="input, line 3: not UTF-8"):
-        next(read_sentences(io.BytesIO(b" a  b \r\n\n\xff\n"), "input"))
+        next(sentences_of(io.BytesIO(b" a  b \r\n\n\xff\n")))
 
 
 # Proteins

@@ -296,7 +296,7 @@ def test_texts_of_any_length():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (["", []], "warm_up: the sentences must hold a word"),
+        (["", []], "warm_up must hold a word"),
         (["a", ["b", 3]], "warm_up: sentence 1, token 1 must be text"),
     ],
 )

@@ -15,7 +15,6 @@ import pytest
 from bilm import InputError, LMDataset, load_vocab, read_fasta
 from bilm.cli import main
 from bilm.data import count_words, shard_corpus
-from bilm.data.sentences import read_sentences
 from bilm.data.untokenized import TextTokens
 from bilm.files.reading import (
     new_digest,
@@ -26,6 +25,7 @@ from bilm.files.reading import (
     text_digest,
     warn_once,
 )
+from tests.embedded_text import sentences_of
 
 SENTENCES = ["I can't see it", "猫 sees him", "10 000 cats"]
 WORDS = " ".join(SENTENCES).split()
@@ -55,7 +55,7 @@ def readers(name):
     """What reads sentences: a name for messages, and the sentences."""
     yield "read_text", lambda: list(read_text(name))
     yield "stream", lambda: list(read_text(io.BytesIO(Path(name).read_bytes()), name))
-    yield "embed", lambda: [sentence.text for sentence in read_sentences(name, name)]
+    yield "embed", lambda: [sentence.text for sentence in sentences_of(name)]
     yield "train", lambda: trained(name)
     yield "vocab", lambda: sorted(count_words(name, least_block=7).elements())
     yield "shard", lambda: sharded(name)
@@ -232,15 +232,15 @@ def test_text_that_looks_like_another_format(lines):
 def test_a_column(data):
     """A column is read as tokens, one sentence up to each empty line or tag."""
     Path("a.txt").write_text(data, encoding="utf-8")
-    sentences = read_sentences("a.txt", "a.txt", tokens=TextTokens("en rules 2", column=1))
+    sentences = sentences_of("a.txt", TextTokens("en rules 2", column=1))
     assert [sentence.text for sentence in sentences] == SENTENCES[:2]
     assert main(["tokenize", "a.txt", "b.txt", "--column", "1"]) == 0
     assert list(read_text("b.txt")) == SENTENCES[:2]
     with pytest.raises(InputError, match=r"a\.txt, line \d+: must have column 9, got"):
-        list(read_sentences("a.txt", "a.txt", tokens=TextTokens(column=9)))
+        list(sentences_of("a.txt", TextTokens(column=9)))
     Path("a.txt").write_text("1\tA cat sees it .\n2\tA dog .\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"column 2 must have tokens, got sentences.* cut -f 2 a"):
-        list(read_sentences("a.txt", "a.txt", tokens=TextTokens(column=2)))
+        list(sentences_of("a.txt", TextTokens(column=2)))
 
 
 class Pipe(io.RawIOBase):

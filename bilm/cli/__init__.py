@@ -22,19 +22,13 @@ from bilm.cli.flags import HelpFormatter, Parser
 from bilm.core.errors import InputError, TrainingError, shown
 from bilm.extras import import_extra
 from bilm.files.reading import protected_files
-from bilm.terminal import end_orderly, end_output, is_broken, note, warnings_on_stderr
+from bilm.terminal import end_orderly, end_output, note, warnings_on_stderr
 
 SUBCOMMANDS = (
     "tokenize", "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "models",
     "embed", "export", "score", "substitutes", "report", "compare", "neighbours", "senses",
     "change", "project", "probe", "static", "convert", "demo",
 )  # fmt: skip
-# What other programs call them.
-_OTHER_NAMES = {
-    "encode": "bilm embed", "help": "bilm --help", "version": "bilm --version",
-    "perplexity": "bilm score", "surprisal": "bilm score", "cluster": "bilm senses",
-    "evaluate": "bilm test", "eval": "bilm test",
-}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> int:
@@ -80,7 +74,7 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
 
 def _unknown_subcommand(name: str) -> str:
     close = difflib.get_close_matches(name.lower(), SUBCOMMANDS, n=1)
-    other = _OTHER_NAMES.get(name.lower(), f"bilm {close[0]}" if close else "bilm --help")
+    other = f"bilm {close[0]}" if close else "bilm --help"
     return f"unknown subcommand {shown(name)}; did you mean `{other}`?"
 
 
@@ -122,10 +116,9 @@ def _run(args: argparse.Namespace, program: str) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader closed our output, as `head` does; that is not an error. Without messages, the
-        # work was ended before its result.
+        # The reader closed our output, as `head` does; that is not an error.
         end_output()
-        return int(is_broken(sys.stderr))
+        return 0
     except (InputError, TrainingError, OSError) as error:
         note(f"{program}: error: {_one_line(error)}")
         end_output()

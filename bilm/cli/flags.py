@@ -202,14 +202,8 @@ FORCE = {"--force": "overwrite files that exist"}
 # Flags whose inputs must exist: globs, models, files.
 _GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
 _MODELS = {"model", "init_from"}
-_FILES = {
-    "static": "file of static vectors",
-    **{
-        name: f"{name.removesuffix('_file').replace('_', ' ')} file"
-        for name in ("input", "vocab_file", "init_vocab", "options_file", "weight_file",
-                     "embedding_weight_file", "warm_up")
-    },
-}  # fmt: skip
+_FILES = {"input", "static", "vocab_file", "init_vocab", "options_file", "weight_file",
+          "embedding_weight_file", "warm_up"}  # fmt: skip
 
 
 def texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
@@ -241,7 +235,7 @@ def require_inputs(args: argparse.Namespace) -> None:
         elif flag in _MODELS:
             require_known(name)
         elif flag in _FILES and name != "-" and not is_remote(name):
-            require_file(name, _FILES[flag])
+            require_file(name, f"{flag.removesuffix('_file').replace('_', ' ')} file")
 
 
 def require_run(folder: str) -> None:

@@ -16,7 +16,7 @@ from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.core.options import MOST_CHARACTERS, Options
 from bilm.files.reading import find_files, holds_checkpoint
-from bilm.progress import ProgressDisplay, duration
+from bilm.progress import ProgressDisplay, Stage, duration
 from bilm.terminal import count, import_tensorflow, note
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def run_training(
         in_order = {"test": True, "worker": worker.share}
         heldout = open_corpus(options, heldout_prefix, vocabulary, **in_order)
         if worker.is_chief:
-            _check_heldout(args.train_prefix, heldout_prefix, options.tokenizer)
+            _check_heldout(args.train_prefix, heldout_prefix)
     if checkpoint is not None:
         note(f"resuming from {checkpoint}")
     else:
@@ -166,11 +166,8 @@ def run_training(
     return 0
 
 
-def _check_heldout(training_prefix: str, heldout_prefix: str, tokenizer: str | None) -> None:
-    """Warn if the held-out text is not held out, or was split by another tokenizer."""
-    from bilm.data.untokenized import warn_if_other_tokenizer
-
-    warn_if_other_tokenizer(heldout_prefix, tokenizer)
+def _check_heldout(training_prefix: str, heldout_prefix: str) -> None:
+    """Warn if the held-out text is not held out."""
     training, heldout = (
         set(map(os.path.realpath, find_files(pattern)))
         for pattern in (training_prefix, heldout_prefix)
@@ -220,7 +217,7 @@ def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[RunSt
         if seconds > 0:
             details.append(f"{tokens / seconds:,.0f} tokens/s")
         details.append(f"epoch {record.epoch}")
-        display.update("step", record.step, record.total_steps, detail="  ".join(details))
+        display.show(Stage("step", record.step, record.total_steps, "", "  ".join(details)))
         if record.heldout and record.heldout[-1][0] == record.step:
             text = f"step {record.step:,}: held-out {_in_words(record.heldout[-1][1])}"
             is_best = record.best_step == record.step

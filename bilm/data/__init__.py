@@ -33,7 +33,7 @@ _PUBLIC = {
     "sharding": "shard_corpus",
     "tokenized_text": "tokenize tokenize_files",
     "tokenizer": "Tokenizer",
-    "vocabulary": "UnicodeCharsVocabulary Vocabulary load_vocab vocab_of_words",
+    "vocabulary": "UnicodeCharsVocabulary Vocabulary load_vocab",
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 

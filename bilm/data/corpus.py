@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import logging
 import math
 import os
 from array import array
@@ -20,8 +19,6 @@ from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.untokenized import N_SENTENCES, warn_if_untokenized
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike, find_files, new_digest, read_text
-
-logger = logging.getLogger(__name__)
 
 SentenceIds = tuple[np.ndarray, "np.ndarray | None"]
 """A sentence in reading order, with `<S>` and `</S>`: the ids of its words, (n,), and of their
@@ -164,8 +161,6 @@ class Corpus:
                 f"{path} must not change while it is read: it had {self._sizes[path]:,} bytes when "
                 f"the corpus was opened, and has {size:,}."
             )
-        if len(text) == len(before):
-            logger.warning("%s: no sentence in this file", path)
         return text
 
 

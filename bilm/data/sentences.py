@@ -14,7 +14,6 @@ from bilm.files.reading import (
     FASTA,
     PathLike,
     Text,
-    TextSource,
     open_text,
     read_lines,
     read_text,
@@ -22,7 +21,6 @@ from bilm.files.reading import (
 )
 
 Tokens = Sequence[str]
-AS_IT_IS = TextTokens(choice="spaces")
 
 _RESIDUES = re.compile("[A-Za-z*.-]*")
 # Unusual characters of sequences: tokens, but reported in a warning.
@@ -100,20 +98,16 @@ def read_sequences(text: Text) -> Iterator[tuple[str, list[str]]]:
         warn_once(f"{text.name} has unusual residues, each a token: {'; '.join(reported)}")
 
 
-def read_sentences(
-    source: TextSource | Text, name: str, tokens: TextTokens = AS_IT_IS
-) -> Iterator[Sentence]:
-    """The sentences of a file, or of a binary stream called `name` in messages: of plain text,
-    CoNLL-U or FASTA, split by `tokens`."""
-    with open_text(source, name, column=tokens.column) as text:
-        if text.kind == FASTA:
-            for number, (key, residues) in enumerate(read_sequences(text)):
-                yield Sentence(number, " ".join(residues), key)
-            return
-        split, sentences = tokens.split(text)
-        for number, sentence in enumerate(sentences):
-            is_split = split is str.split
-            yield Sentence(number, sentence.strip() if is_split else " ".join(split(sentence)))
+def read_sentences(text: Text, tokens: TextTokens) -> Iterator[Sentence]:
+    """The sentences of plain text, CoNLL-U or FASTA, split by `tokens`."""
+    if text.kind == FASTA:
+        for number, (key, residues) in enumerate(read_sequences(text)):
+            yield Sentence(number, " ".join(residues), key)
+        return
+    split, sentences = tokens.split(text)
+    for number, sentence in enumerate(sentences):
+        is_split = split is str.split
+        yield Sentence(number, sentence.strip() if is_split else " ".join(split(sentence)))
 
 
 def read_keys(path: PathLike) -> list[str]:
@@ -224,13 +218,9 @@ def parse_query(
     require(TEXT, text=text)
     marked = [*(_MARKED if split is str.split else _MARKED_ANYWHERE).finditer(text)]
     if len(marked) != 1:
-        rule = (
-            "token must be in brackets, with spaces around it"
-            if split is str.split
-            else ("word must be in brackets")
-        )
         raise InputError(
-            f'{shown(text)}: exactly one {rule}, as in "they [play] cards"; got {len(marked)}.'
+            f"{shown(text)}: exactly one token must be in brackets, with spaces around it, as in "
+            f'"they [play] cards"; got {len(marked)}.'
         )
     before, after = text[: marked[0].start()], text[marked[0].end() :]
     word = split(marked[0][1])
@@ -253,9 +243,8 @@ def read_warm_up(text: WarmUpText) -> list[list[str]]:
     """The sentences of a warm-up: the first `N_WARM_UP_WORDS` words of a text, which is repeated if
     it is shorter."""
     if isinstance(text, str | os.PathLike):
-        name, text = os.fspath(text), read_text(text)
+        text = read_text(text)
     else:
-        name = "the sentences"
         require(SENTENCES, sentences=text)
     sentences: list[list[str]] = []
     n_words = 0
@@ -267,5 +256,5 @@ def read_warm_up(text: WarmUpText) -> list[list[str]]:
         if n_words >= N_WARM_UP_WORDS:
             break
     if not sentences:
-        raise InputError(f"warm_up: {name} must hold a word, got none.")
+        raise InputError("warm_up must hold a word, got none.")
     return sentences * -(-N_WARM_UP_WORDS // n_words)

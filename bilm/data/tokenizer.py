@@ -300,14 +300,10 @@ def _class(codes: Iterable[int]) -> str:
     return "".join(rf"\U{run[0]:08x}-\U{run[-1]:08x}" for run in ranges)
 
 
+@functools.cache
 def is_unspaced(character: str) -> bool:
     """Whether a character is a letter of a script without spaces between words."""
-    return _unspaced_pattern().match(character) is not None
-
-
-@functools.cache
-def _unspaced_pattern() -> re.Pattern[str]:
-    return re.compile(f"[{_classes().han}{_classes().unspaced}]")
+    return re.match(f"[{_classes().han}{_classes().unspaced}]", character) is not None
 
 
 @functools.cache
@@ -456,16 +452,12 @@ def _with_marks(parts: Iterable[str]) -> list[str]:
     return tokens
 
 
-def _by_residues(language: str, version: str | None) -> tuple[str, Split]:
-    return "1", list
-
-
 _SPLITTERS: dict[str, Callable[[str, str | None], tuple[str, Split]]] = {
     "rules": _by_rules,
     "characters": functools.partial(_by_rules, characters=True),
     "jieba": _by_jieba,
     "spacy": _by_spacy,
-    "residues": _by_residues,
+    "residues": lambda language, version: ("1", list),
 }
 
 

@@ -23,7 +23,6 @@ from bilm.files.reading import (
     TOKENIZER_FILE,
     PathLike,
     Text,
-    matching_files,
     read_json_object,
     require_path,
 )
@@ -203,39 +202,3 @@ def warn_if_untokenized(sentences: Iterable[Sequence[str]], source: object) -> b
             reason,
         )
     return reason is not None
-
-
-class UntokenizedCheck:
-    """Warns at most once about the first sentences that a model receives."""
-
-    def __init__(self) -> None:
-        self._sample: list[Sequence[str]] = []
-        self._n_remaining = N_SENTENCES
-
-    def add(self, tokens: Sequence[str]) -> None:
-        """Add a sentence to the sample."""
-        if self._n_remaining:
-            self._sample.append(tokens)
-            self._n_remaining -= 1
-            if not self._n_remaining:
-                self.finish()
-
-    def finish(self) -> None:
-        """Warn if the sentences since the last call do not look tokenised."""
-        sample, self._sample = self._sample, []
-        if sample and warn_if_untokenized(sample, "the text"):
-            self._n_remaining = 0
-
-
-def warn_if_other_tokenizer(text: str, tokenizer: str | None) -> None:
-    """Log a warning if the record of a text, a file or a glob, names another tokenizer than the
-    model's `tokenizer`."""
-    name = read_record(matching_files(text))
-    if name is not None and tokenizer is not None and name != tokenizer:
-        logger.warning(
-            "%s was tokenised by %r, but the training text of the model by %r: the results may be "
-            "worse",
-            text,
-            name,
-            tokenizer,
-        )

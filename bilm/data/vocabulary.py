@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -220,19 +221,13 @@ class UnicodeCharsVocabulary(Vocabulary):
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
     """The vocabulary of a model: a `UnicodeCharsVocabulary` if `max_word_length` is given, else
     a `Vocabulary`. It must have `<S>`, `</S>` and `<UNK>`; other errors as for these classes."""
-    if max_word_length is None:
-        return Vocabulary(vocab_file, validate_file=True)
-    return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file=True)
+    return _vocabulary(vocab_file, max_word_length, validate_file=True)
 
 
-def vocab_of_words(
-    words: Sequence[str] | None, source: PathLike, max_word_length: int | None = None
-) -> Vocabulary:
-    """The vocabulary of words, by their ids, whose origin is `source`; None: of the file `source`.
-    It may lack `<UNK>`."""
+def _vocabulary(source: PathLike, max_word_length: int | None, **settings: Any) -> Vocabulary:
     if max_word_length is None:
-        return Vocabulary(source, words=words)
-    return UnicodeCharsVocabulary(source, max_word_length, words=words)
+        return Vocabulary(source, **settings)
+    return UnicodeCharsVocabulary(source, max_word_length, **settings)
 
 
 def vocabulary_of(
@@ -250,12 +245,13 @@ def vocabulary_of(
     """
     stored_vocabulary = None
     if stored is not None:
-        stored_vocabulary = vocab_of_words(stored, f"the vocabulary in {source}", max_word_length)
+        origin = f"the vocabulary in {source}"
+        stored_vocabulary = _vocabulary(origin, max_word_length, words=stored)
     elif beside is not None:
-        stored_vocabulary = vocab_of_words(None, beside, max_word_length)
+        stored_vocabulary = _vocabulary(beside, max_word_length)
     if named is None:
         return stored_vocabulary
-    user_vocabulary = vocab_of_words(None, named, max_word_length)
+    user_vocabulary = _vocabulary(named, max_word_length)
     if stored_vocabulary is not None:
         require_same_words(user_vocabulary, stored_vocabulary)
     return user_vocabulary

@@ -35,7 +35,7 @@ from bilm.files.reading import (
     WEIGHTS_FILE,
     substitute_for_a_file,
 )
-from bilm.progress import ProgressDisplay
+from bilm.progress import ProgressDisplay, Stage
 
 logger = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ def _download(address: str, path: str, checksum: str | None = None) -> str:
             total = int(response.headers.get("Content-Length", 0)) or None
             for block in response.iter_content(_BLOCK):
                 file.write(block)
-                display.update(f"downloading {name}", file.tell(), total, "bytes")
+                display.show(Stage(f"downloading {name}", file.tell(), total))
         if content := substitute_for_a_file(temporary):
             raise failed(f"the server sent {content}")
         os.chmod(temporary, 0o644)  # only the owner can read pooch's temporary files

@@ -579,16 +579,13 @@ def compressed_damage_named(path: PathLike) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_text(
-    source: TextSource | Text,
+    source: TextSource,
     name: PathLike | None = None,
     digest: hashlib.blake2b | None = None,
     column: int | None = None,
 ) -> Iterator[Text]:
     """Open a text within the block: a file, or a binary stream that is called `name` in messages;
-    see `Text`. A `Text` is passed through."""
-    if isinstance(source, Text):
-        yield source
-        return
+    see `Text`."""
     if not isinstance(source, str | os.PathLike):
         yield Text(source, name or "the stream", digest, column)
         return

@@ -23,7 +23,7 @@ from bilm.core.scalar_mix import ScalarMix
 from bilm.data import Vocabulary
 from bilm.data.encoding import BOS, EOS
 from bilm.data.sentences import Tokens, as_python, parse_query, read_stream
-from bilm.data.untokenized import UntokenizedCheck
+from bilm.data.untokenized import N_SENTENCES, warn_if_untokenized
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike
 from bilm.inference.corpus_encoder import CorpusEncoder
@@ -63,7 +63,7 @@ class ELMo:
         self.dim = options.n_directions * options.lstm.projection_dim
         self.network, self.word_ids = model.network, model.words.word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
-        self._untokenized = UntokenizedCheck()
+        self._warned = False  # that sentences do not look tokenised
 
     @classmethod
     def from_pretrained(cls, source: ModelSource | Pretrained | Model, **settings: Any) -> ELMo:
@@ -215,12 +215,14 @@ class ELMo:
         waiting: deque[tuple[Any, int]] = deque()  # id and length of the sentences read ahead
 
         def sentences() -> Iterator[Tokens]:
+            sample: list[Tokens] = []
             for number, (name, tokens) in enumerate(items):
                 self.model.words.refuse_unknown(tokens, f"sentence {number}")
                 waiting.append((name, len(tokens)))
-                self._untokenized.add(tokens)
+                if len(sample) < N_SENTENCES:
+                    sample.append(tokens)
                 yield [BOS, *tokens, EOS] if job.boundaries else tokens
-            self._untokenized.finish()
+            self._warned = self._warned or warn_if_untokenized(sample, "the text")
 
         n_tokens = 0
         with encoding_progress(show_progress) as show:

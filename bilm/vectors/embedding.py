@@ -25,10 +25,9 @@ from bilm.files.identity import facts_digest, without_old_digests
 from bilm.files.reading import FASTA, PathLike, new_digest, open_text, require_file, text_digest
 from bilm.files.writing import Outputs
 from bilm.progress import ShowStage, Stage, quiet
-from bilm.vectors.store import VectorStore, check_output, remove_job
+from bilm.vectors.store import VectorStore, check_output
 from bilm.vectors.vector_files import (
     FORMATS,
-    EmbeddedSentence,
     VectorSpec,
     as_dtype,
     import_pyarrow,
@@ -220,7 +219,7 @@ class EmbeddingJob:
                         )
             self._unit = text.unit
             tokens = TextTokens(model.options.tokenizer, self.tokenizer, self.column)
-            sentences = self._with_keys(read_sentences(text, self._name, tokens=tokens))
+            sentences = self._with_keys(read_sentences(text, tokens))
             yield from self._checked(sentences, model)
 
     def _with_keys(self, sentences: Iterator[Sentence]) -> Iterator[Sentence]:
@@ -271,14 +270,14 @@ class EmbeddingJob:
         settings = self._settings(model)
         if self.resume and os.path.lexists(self.out):
             self._require_complete(settings, sum(1 for _ in sentences))
-            remove_job(self.out, settings)
+            with VectorStore(self.out, settings, resume=True, force=False) as store:
+                store.remove()  # if a kill left it
             return EmbeddedFile(was_complete=True)
         todo = ((sentence, sentence.text.split()) for sentence in sentences)
         if self.is_stream:
             n_written = itertools.count()
             results = zip(self._encode(model, todo, progress), n_written, strict=False)
-            embedded = (EmbeddedSentence(*result) for result, _ in results)
-            self._format.write(self.out, embedded, settings, facts="")
+            self._format.write(self.out, (result for result, _ in results), settings, facts="")
             self.out.flush()
             return self._result(next(n_written))
         choices = {"resume": self.resume, "force": self.force}

@@ -26,13 +26,12 @@ from bilm.core.errors import InputError, differences
 from bilm.data.sentences import Sentence
 from bilm.files.reading import PathLike
 from bilm.files.writing import locked, overwritten, partial_name, write_json
-from bilm.vectors.vector_files import EmbeddedSentence, as_dtype
+from bilm.vectors.vector_files import as_dtype
 
 _OURS: dict[str, Any] = {"program": "bilm embed", "version": 5}
 _RECORD, _VECTORS, _SENTENCES, _LOCK = "job.json", "vectors", "sentences", "lock"
 _SAVE_SECONDS, _SAVE_BYTES = 10.0, 32 * 2**20
 _MAPPED_BYTES = 16 * 2**20  # larger vectors are not read into memory
-_MOST_DIFFERENCES = 6  # in a message
 
 
 class _Lengths(NamedTuple):
@@ -87,9 +86,8 @@ class VectorStore:
     def _lengths_in(self, record: dict[str, Any]) -> _Lengths:
         if listed := differences(record["settings"], self._settings, "there", "now"):
             raise InputError(
-                f"{self.path} holds vectors of another job: "
-                f"{'; '.join(listed[:_MOST_DIFFERENCES])}. Repeat that job, or start over with "
-                "force."
+                f"{self.path} holds vectors of another job: {'; '.join(listed)}. Repeat that job, "
+                "or start over with force."
             )
         lengths = _Lengths(**record["lengths"])
         for name in (_VECTORS, _SENTENCES):
@@ -144,7 +142,7 @@ class VectorStore:
                 *fields, shape = json.loads(line)
                 yield Sentence(*fields), tuple(shape)
 
-    def __iter__(self) -> Iterator[EmbeddedSentence]:
+    def __iter__(self) -> Iterator[tuple[Sentence, np.ndarray]]:
         """The sentences so far with their vectors, in order."""
         start = 0
         for sentence, shape in self._index():
@@ -154,7 +152,7 @@ class VectorStore:
                 vectors = np.frombuffer(data, self._dtype).reshape(shape)
             else:
                 vectors = self._mapped("r", start, shape)
-            yield EmbeddedSentence(sentence, vectors)
+            yield sentence, vectors
             start += n_bytes
 
     def remove(self) -> None:
@@ -201,17 +199,6 @@ def check_output(out: PathLike, *, resume: bool, force: bool) -> None:
         )
     if os.path.lexists(out) and not (resume or force):
         raise overwritten(out, allowed_by="force")
-
-
-def remove_job(out: PathLike, settings: Mapping[str, Any]) -> None:
-    """Remove the store of a job whose result is complete, if a kill left it. The store of another
-    job stays."""
-    folder = _folder_of(out)
-    if os.path.lexists(folder):
-        with _locked(folder):
-            record = _read_record(folder)
-            if record is not None and record["settings"] == json.loads(json.dumps(settings)):
-                _remove(folder)
 
 
 def _folder_of(out: PathLike) -> str:

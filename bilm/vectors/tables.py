@@ -16,7 +16,7 @@ import math
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -216,15 +216,12 @@ class TableEmbedder:
                 with contextlib.suppress(*([] if strict else [InputError])):
                     set_threads(self.threads)
             if self._loaded is None:
-                self._loaded = _LATEST.get(self._key) or self._read()
+                is_elmo = hasattr(self._model, "encode_iter")
+                loaded = self._model if is_elmo else _LATEST.get(self._key)
+                self._loaded = loaded or self._model.load(softmax=False).elmo
             _LATEST.clear()
             _LATEST[self._key] = self._loaded
             return self._loaded
-
-    def _read(self) -> ELMo:
-        if not isinstance(self._model, Pretrained):
-            return cast("ELMo", self._model)
-        return self._model.load(softmax=False).elmo
 
 
 def set_threads(n: int) -> None:

@@ -71,12 +71,8 @@ class VectorSpec(NamedTuple):
         return [*layers, *tokens, options.n_directions * options.lstm.projection_dim]
 
 
-class EmbeddedSentence(NamedTuple):
-    """A sentence and its vectors: (tokens, dim) or (n_layers, tokens, dim), pooled without the axis
-    of tokens; perhaps a file mapped into memory."""
-
-    sentence: Sentence
-    vectors: np.ndarray
+Embedded = Iterable[tuple[Sentence, np.ndarray]]
+"""Sentences and their vectors, which may be files mapped into memory."""
 
 
 def settings_facts(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,9 +170,7 @@ class Format:
     is_table = False  # a sentence is a row, which must fit into memory, and cannot be its own key
     keys: type[Keys] = Keys
 
-    def write(
-        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
-    ) -> None:
+    def write(self, out: Any, embedded: Embedded, settings: Any, facts: str) -> None:
         """Write a file or stream; a stream has no facts."""
         raise NotImplementedError
 
@@ -192,9 +186,7 @@ class _HDF5(Format):
     endings = (".hdf5", ".h5", "")
     keys = _HDF5Keys
 
-    def write(
-        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
-    ) -> None:
+    def write(self, out: Any, embedded: Embedded, settings: Any, facts: str) -> None:
         index: dict[str, str] = {}
         with writing_hdf5(out) as file:
             for sentence, vectors in embedded:
@@ -219,9 +211,7 @@ class _Npz(Format):
     can_stream = True
     keys = _NpzKeys
 
-    def write(
-        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
-    ) -> None:
+    def write(self, out: Any, embedded: Embedded, settings: Any, facts: str) -> None:
         index: dict[str, str] = {}
         with zipfile.ZipFile(out, "w") as archive:
 
@@ -249,9 +239,7 @@ class _JSONLines(Format):
     endings = (".jsonl", ".jsonl.gz")
     can_stream = True
 
-    def write(
-        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
-    ) -> None:
+    def write(self, out: Any, embedded: Embedded, settings: Any, facts: str) -> None:
         is_path = isinstance(out, str | os.PathLike)
         with compressed(out) if is_path else contextlib.nullcontext(out) as file:
             for sentence, vectors in embedded:
@@ -302,9 +290,7 @@ class _Parquet(Format):
     # three times the memory of the numbers, or six times with a single sentence.
     group_bytes = 32 * 2**20
 
-    def write(
-        self, out: Any, embedded: Iterable[EmbeddedSentence], settings: Any, facts: str
-    ) -> None:
+    def write(self, out: Any, embedded: Embedded, settings: Any, facts: str) -> None:
         arrow = import_pyarrow()
         columns = [arrow.field("id", arrow.int64())]
         columns += [arrow.field("key", arrow.string())] if settings["keys"] == "ids" else []
@@ -328,8 +314,9 @@ class _Parquet(Format):
         return json.loads(schema.metadata[FACTS.encode()])
 
 
-def _n_bytes(embedded: EmbeddedSentence) -> int:
-    return int(embedded.vectors.nbytes) + len(embedded.sentence.text)
+def _n_bytes(embedded: tuple[Sentence, np.ndarray]) -> int:
+    sentence, vectors = embedded
+    return vectors.nbytes + len(sentence.text)
 
 
 FORMATS = {"hdf5": _HDF5(), "npz": _Npz(), "jsonl": _JSONLines(), "parquet": _Parquet()}
@@ -351,14 +338,7 @@ def read_facts(path: PathLike, kind: str, is_empty: bool = False) -> dict[str, A
     try:
         facts = FORMATS[kind].facts(path)
         return None if facts is None and is_empty else dict(facts)
-    except (
-        OSError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RecursionError,
-        zipfile.BadZipFile,
-    ) as error:
+    except (OSError, LookupError, TypeError, ValueError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # such as a missing permission
         raise InputError(
