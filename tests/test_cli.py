@@ -25,8 +25,10 @@ def test_help_names_every_subcommand(capsys):
         assert f" {name} {summary} " in " ".join(printed.split())
 
 
-@pytest.mark.parametrize("words, name", [("neighbors play", "neighbours"), ("help", "--help")])
-def test_names_that_are_no_subcommands(words, name, capsys):
+@pytest.mark.parametrize(
+    "words, name", [("neighbors play", "neighbours"), ("encode a.txt", "embed"), ("help", "--help")]
+)
+def test_other_names_of_subcommands(words, name, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(words.split())
     assert f"did you mean `bilm {name}`?" in capsys.readouterr().err

@@ -135,11 +135,12 @@ def test_cut_by_count_and_by_size(corpus, tmp_path):
     assert made.coverage == made.n_covered / counts.total()
 
 
-def test_special_tokens_in_the_text_are_no_words(tmp_path):
+def test_special_tokens_in_the_text_are_no_words(tmp_path, caplog):
     (tmp_path / "a.txt").write_text("<S> a a </S>\n<S> !!!MAXTERMID </S>\n", encoding="utf-8")
     made = build_vocabulary(tmp_path / "a.txt", tmp_path / "vocab.txt")
     assert (tmp_path / "vocab.txt").read_text(encoding="utf-8").split()[3:] == ["a"]
     assert (made.n_tokens, made.n_types, made.n_words, made.n_covered) == (7, 4, 1, 2)
+    assert "the text holds <S> 2 times" in caplog.text
 
 
 @pytest.mark.parametrize("opened", [open, gzip.open])

@@ -422,6 +422,14 @@ def test_the_permissions_of_a_replaced_file_are_kept(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o604
 
 
+def test_the_length_of_a_name_is_checked_before_the_work(tmp_path):
+    for name in ("a" * 246, "é" * 123):
+        write_all([tmp_path / name])
+    for name in ("a" * 247, "é" * 124):
+        with pytest.raises(OSError, match="File name too long"):
+            Outputs([tmp_path / name])
+
+
 def test_a_compressed_file_by_its_name(tmp_path):
     with atomic_write(tmp_path / "a.txt.GZ") as temporary, text_file(temporary) as file:
         file.write("a\n")

@@ -14,7 +14,10 @@ def test_a_log_goes_back_without_double_or_broken_lines(tmp_path):
     for step in (10, 20, 30):
         log.write(step=step, tokens=step)
     with open(log.path, "a", encoding="utf-8") as file:
-        file.write('{"step": "x"}\n[]\n{"step": 40, "to')
+        file.write(
+            '{"step": "x"}\n{"step": "x", "tokens": 1}\n{"step": 7, "tokens": 1, "best": []}\n'
+        )
+        file.write('{"step": 40, "to')
     log.go_back(20)
     log.write(step=30, tokens=31)
     assert read_log(tmp_path) == [

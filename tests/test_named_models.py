@@ -348,6 +348,12 @@ def test_part_of_a_file_is_not_kept(server, model, tmp_path):
     server.files, server.status = {"/a.zip": content[len(content) // 2 :]}, 206
     with pytest.raises(ConnectionError, match="the server answers 206"):
         local_source(f"{server.address}/a.zip")
+    damaged = bytearray(content)
+    damaged[len(content) // 2] ^= 255
+    for wrong in (content[len(content) // 2 :], bytes(damaged)):
+        server.files, server.status = {"/a.zip": wrong}, 200
+        with pytest.raises(ConnectionError, match="the server sent a damaged"):
+            local_source(f"{server.address}/a.zip")
     assert kept() == []
 
 
@@ -365,16 +371,21 @@ def test_nobody_listens(server):
     assert "\n" not in message and cache_folder() in message
 
 
-def test_content_that_is_not_a_model(server):
-    """A web page does not stay in the cache; of a damaged file, the message names the file."""
-    server.files = {"/a.zip": b"\n<!DOCTYPE html><title>Log in</title>"}
-    with pytest.raises(ConnectionError, match=r"/a\.zip cannot be .* a web page"):
-        local_source(f"{server.address}/a.zip")
+@pytest.mark.parametrize(
+    "name, content, what",
+    [
+        ("a.zip", b"\n<!DOCTYPE html><title>Log in</title>", "a web page"),
+        ("a.zip", b"PK\x03\x04 cut off", "a damaged file"),
+        ("a.hdf5", b"\x89HDF\r\n\x1a\n cut off", "a damaged file"),
+        ("a.json", b'{"lstm": ', "a damaged file"),
+    ],
+)
+def test_content_that_is_not_a_model(server, name, content, what):
+    """It does not stay in the cache."""
+    server.files = {f"/{name}": content}
+    with pytest.raises(ConnectionError, match=f"/{name} cannot be downloaded: .* {what}"):
+        local_source(f"{server.address}/{name}")
     assert kept() == []
-    server.files = {"/a.zip": b"PK\x03\x04 cut off"}
-    with pytest.raises(InputError) as caught:
-        ELMo.from_pretrained(f"{server.address}/a.zip")
-    assert os.path.join(cache_folder(), *kept()) in str(caught.value)
 
 
 def test_a_download_that_is_cut_off(server, model, tmp_path):

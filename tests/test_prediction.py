@@ -377,7 +377,7 @@ def test_a_softmax_in_a_file_of_its_own(published, tmp_path, caplog):
     bilm.ELMo.from_pretrained(tmp_path)  # ignores the softmax
 
 
-def test_a_softmax_that_does_not_fit(published, tmp_path):
+def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):
     folder, made = published
     pair = (folder / "elmo_options.json", folder / "elmo_weights.hdf5")
     softmax, words = folder / "softmax.hdf5", made.folder / "vocab.txt"
@@ -395,6 +395,12 @@ def test_a_softmax_that_does_not_fit(published, tmp_path):
         Predictor.from_pretrained(pair, softmax_file=pair[1], vocab_file=words)
     with pytest.raises(InputError, match=r"softmax_file is for weights; .* is a checkpoint"):
         Predictor.from_pretrained(made.folder, softmax_file=softmax)
+    assert not caplog.messages
+    turned = tmp_path / "turned.txt"
+    turned.write_text("\n".join(VOCABULARY[::-1]), encoding="utf-8")
+    Predictor.from_pretrained(pair, softmax_file=softmax, vocab_file=turned)
+    (message,) = caplog.messages
+    assert "turned.txt: the first words should be <S>, </S> and <UNK>" in message
 
 
 def test_checkpoints_of_the_original(golden, tmp_path):

@@ -29,6 +29,12 @@ SUBCOMMANDS = (
     "embed", "export", "score", "substitutes", "report", "compare", "neighbours", "senses",
     "change", "project", "probe", "static", "convert", "demo",
 )  # fmt: skip
+# What other programs call them.
+_OTHER_NAMES = {
+    "encode": "bilm embed", "help": "bilm --help", "version": "bilm --version",
+    "perplexity": "bilm score", "surprisal": "bilm score", "cluster": "bilm senses",
+    "evaluate": "bilm test", "eval": "bilm test",
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> int:
@@ -74,7 +80,7 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
 
 def _unknown_subcommand(name: str) -> str:
     close = difflib.get_close_matches(name.lower(), SUBCOMMANDS, n=1)
-    other = f"bilm {close[0]}" if close else "bilm --help"
+    other = _OTHER_NAMES.get(name.lower(), f"bilm {close[0]}" if close else "bilm --help")
     return f"unknown subcommand {shown(name)}; did you mean `{other}`?"
 
 

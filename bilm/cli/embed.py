@@ -18,6 +18,7 @@ space again. After a crash the same command with --resume continues from it.
 """
 
 import argparse
+import itertools
 import sys
 
 from bilm.cli import flags, text_command
@@ -113,8 +114,14 @@ def _embed(args: argparse.Namespace) -> int:
         **flags.keywords(args, "batch_size", "tokenizer", "column", "resume", "force"),
     )
     model = text_command.load_model(args).elmo
+    sentences = job.read(model)
+    if args.input != STANDARD:  # a stream is not read ahead
+        sample, sentences = itertools.tee(sentences)
+        words = (sentence.text.split() for sentence in sample)
+        text_command.warn_of_unseen(model.model, words, args.input)
+        del sample, words  # or the text would be kept
     with progress_display(args.output) as display:
-        result = job.run(model, job.read(model), display.show)
+        result = job.run(model, sentences, display.show)
     if result.was_complete:
         note(f"{args.output} is complete already; nothing to do.")
         return 0

@@ -49,12 +49,14 @@ def run(args: argparse.Namespace) -> int:
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
     import_tensorflow()
+    from bilm.data.untokenized import warn_if_other_tokenizer
     from bilm.training import test
     from bilm.training.verdict import unknown_warning
 
     args.save_dir = training_run.model_folder(args)
     options, _, checkpoint = training_run.read_run(args.save_dir)
     options = dataclasses.replace(options, sample_softmax=False)
+    warn_if_other_tokenizer(args.test_prefix, options.tokenizer)
     vocabulary, options = training_run.load_vocabulary(args, options, args.save_dir)
     corpus = training_run.open_corpus(options, args.test_prefix, vocabulary, test=True)
     with ProgressDisplay() as display:

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     if os.path.isfile(args.save_dir):
         raise InputError(f"{args.save_dir!r} must be a folder, got a file.")
-    from bilm.data.untokenized import read_record
+    from bilm.data.untokenized import read_record, warn_if_other_tokenizer
 
     # Options and vocabulary are checked before TensorFlow is imported, unless --init_from needs it.
     if args.init_from is not None:
@@ -83,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
     if args.time is not None:
         options = dataclasses.replace(options, n_epochs=None, n_steps=None)
     tokenizer = read_record(find_files(args.train_prefix)) or options.tokenizer
+    if args.init_from is not None:
+        warn_if_other_tokenizer(args.train_prefix, options.tokenizer)
     options = dataclasses.replace(options, tokenizer=tokenizer)
     source = args.options_file or args.init_from or "the preset"
     vocabulary, options = training_run.load_vocabulary(args, options, source)

@@ -143,7 +143,7 @@ def run_training(
         in_order = {"test": True, "worker": worker.share}
         heldout = open_corpus(options, heldout_prefix, vocabulary, **in_order)
         if worker.is_chief:
-            _check_heldout(args.train_prefix, heldout_prefix)
+            _check_heldout(args.train_prefix, heldout_prefix, options.tokenizer)
     if checkpoint is not None:
         note(f"resuming from {checkpoint}")
     else:
@@ -166,8 +166,11 @@ def run_training(
     return 0
 
 
-def _check_heldout(training_prefix: str, heldout_prefix: str) -> None:
-    """Warn if the held-out text is not held out."""
+def _check_heldout(training_prefix: str, heldout_prefix: str, tokenizer: str | None) -> None:
+    """Warn if the held-out text is not held out, or was split by another tokenizer."""
+    from bilm.data.untokenized import warn_if_other_tokenizer
+
+    warn_if_other_tokenizer(heldout_prefix, tokenizer)
     training, heldout = (
         set(map(os.path.realpath, find_files(pattern)))
         for pattern in (training_prefix, heldout_prefix)

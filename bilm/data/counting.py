@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from bilm.data.vocabulary import NOT_A_TOKEN
 from bilm.files.reading import PLAIN, PathLike, Text, find_all_files, read_files, read_text, size_of
 from bilm.files.writing import Outputs, atomic_write, text_file
 from bilm.progress import ShowStage, Stage, quiet
+
+logger = logging.getLogger(__name__)
 
 _SPECIAL = (BOS, EOS, UNK)
 MAX_CHARACTERS = CharCNNOptions.max_characters_per_token
@@ -166,6 +169,12 @@ def build_vocabulary(
     with outputs.temporaries() as (temporary,):
         warn_if_untokenized(map(str.split, read_text(files[0])), files[0])
         counts = count_words(files, jobs=jobs, progress=progress)
+        for word in counts.keys() & set(_SPECIAL):
+            logger.warning(
+                "the text holds %s %d times: special tokens do not count as words",
+                word,
+                counts[word],
+            )
         words = _ranked(counts, min_count, max_size)
         _write(temporary, words)
     n_covered = sum(counts[word] for word in words)

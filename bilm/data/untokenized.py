@@ -23,6 +23,7 @@ from bilm.files.reading import (
     TOKENIZER_FILE,
     PathLike,
     Text,
+    matching_files,
     read_json_object,
     require_path,
 )
@@ -202,3 +203,14 @@ def warn_if_untokenized(sentences: Iterable[Sequence[str]], source: object) -> b
             reason,
         )
     return reason is not None
+
+
+def warn_if_other_tokenizer(text: str, tokenizer: str | None) -> None:
+    """Log a warning if the record of a text, a file or a glob, names another tokenizer than the
+    model's `tokenizer`."""
+    name = read_record(matching_files(text))
+    if name is not None and tokenizer is not None and name != tokenizer:
+        logger.warning(
+            "%s was tokenised by %r, but the training text of the model by %r: the results may be "
+            "worse", text, name, tokenizer,
+        )  # fmt: skip

@@ -22,6 +22,8 @@ import json
 import logging
 import os
 import re
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -33,6 +35,7 @@ from bilm.files.reading import (
     OPTIONS_FILE,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
+    parse_json,
     substitute_for_a_file,
 )
 from bilm.progress import ProgressDisplay, Stage
@@ -233,8 +236,8 @@ def _download(address: str, path: str, checksum: str | None = None) -> str:
             for block in response.iter_content(_BLOCK):
                 file.write(block)
                 display.show(Stage(f"downloading {name}", file.tell(), total))
-        if content := substitute_for_a_file(temporary):
-            raise failed(f"the server sent {content}")
+        if problem := _problem(temporary, name):
+            raise failed(f"the server sent {problem}")
         os.chmod(temporary, 0o644)  # only the owner can read pooch's temporary files
 
     os.makedirs(folder, exist_ok=True)
@@ -267,6 +270,26 @@ def _require_checksum(path: str, checksum: str | None, cure: str = "") -> None:
         raise InputError(
             f"{path}: the checksum must be {checksum}, got {algorithm}={actual}.{cure}"
         )
+
+
+def _problem(path: str, name: str) -> str | None:
+    """Why a new file called `name` cannot be opened, or None."""
+    if content := substitute_for_a_file(path):
+        return content
+    try:
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                return archive.testzip() and "a damaged ZIP file"
+        if name.endswith(HDF5):
+            from bilm.files.hdf5 import open_hdf5  # imports h5py, which `--help` does not need
+
+            with open_hdf5(path):
+                return None
+        if name.endswith(".json"):
+            parse_json(Path(path).read_bytes(), name)
+    except (InputError, OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        return f"a damaged file: {error}"
+    return None
 
 
 def _from_hugging_face(source: str, with_softmax: bool) -> str:

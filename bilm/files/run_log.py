@@ -87,7 +87,12 @@ def _complete_lines(path: str) -> Iterator[dict[str, Any]]:
     """The valid lines of a log: a crash may have cut off the last line, or left zeros in it."""
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 facts = json.loads(line)
-                if isinstance(facts, dict) and {"step", "tokens"} <= set(facts):
+                if isinstance(facts, dict) and _is_valid(facts):
                     yield facts
+
+
+def _is_valid(facts: dict[str, Any]) -> bool:
+    has_position = all(isinstance(facts.get(name), int) for name in ("step", "tokens"))
+    return has_position and all(x is None or isinstance(x, int | float) for x in facts.values())

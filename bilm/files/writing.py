@@ -104,6 +104,8 @@ class Outputs:
         folder = folder or os.curdir
         if os.path.isdir(folder) and not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(partial_name(name))  # raises an error for a name that is too long
         return name
 
     @contextlib.contextmanager

@@ -25,7 +25,7 @@ from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
 from bilm.core.weight_names import Encoder, weight_table, with_softmax_datasets
 from bilm.data import Vocabulary, encode_words
-from bilm.data.encoding import UNK, DictionaryIds, as_bytes, from_bytes
+from bilm.data.encoding import BOS, EOS, UNK, DictionaryIds, as_bytes, from_bytes
 from bilm.data.sentences import Tokens, WarmUpText, read_warm_up
 from bilm.data.tokenizer import tokenizer_for
 from bilm.data.vocabulary import vocabulary_of
@@ -450,6 +450,12 @@ def _checked(
             f"{vocabulary.source} must have {n_words} words, as many as the softmax of {where}, "
             f"got {vocabulary.size}."
         )
+    first = vocabulary.words[:3]
+    if {BOS, EOS, UNK} != set(first):
+        logger.warning(
+            "%s: the first words should be %s, %s and %s, got %s: are the words in the order of "
+            "the softmax?", vocabulary.source, BOS, EOS, UNK, ", ".join(first),
+        )  # fmt: skip
     return vocabulary
 
 
