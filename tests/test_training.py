@@ -289,7 +289,8 @@ def test_checkpoints_that_are_kept(corpus, tmp_path, keep):
     steps = [[f"model.ckpt-{n}" for n in range(max(1, k - keep + 1), k + 1)] for k in range(1, 7)]
     assert seen == steps
     names = {f"{name}{end}" for name in steps[-1] for end in (".index", ".data-00000-of-00001")}
-    assert set(os.listdir(tmp_path / "model")) == names | {"checkpoint", "options.json"}
+    files = {"checkpoint", "options.json", "vocab.txt"}
+    assert set(os.listdir(tmp_path / "model")) == names | files
 
 
 @pytest.mark.slow
