@@ -42,6 +42,7 @@ ROOT = Path(__file__).parent.parent
          ["run/train_log.jsonl", "run/model.ckpt-*.index", "run/best/model.ckpt-*.index"]),
         ("input", ["embed", "{text}", "{o}", "--format=hdf5", "--model={pub}"],
          ["text.txt", "pub/model.hdf5", "pub/options.json", "pub/vocab.txt"]),
+        ("input", ["score", "{text}", "--model={pub}", "--out={o}"], ["pub/vocab.txt"]),
         ("input", ["score", "{text}", "--model={run}", "--out={o}"],
          ["text.txt", "text.txt.tokenizer.json", "run/vocab.txt", "run/model.ckpt-*.data-*",
           "run/train_log.jsonl"]),

@@ -28,6 +28,7 @@ from bilm.files.reading import (
     VOCABULARY_FILE,
     WEIGHTS_FILE,
     PathLike,
+    add_input,
     holds_checkpoint,
     require_file,
     substitute_for_a_file,
@@ -194,8 +195,12 @@ def _from_weights(weights: Path, source: str) -> ModelFiles:
 
 
 def _first(folder: Path, *names: str) -> str | None:
-    """The path of the first name that is a file in a folder."""
-    return next((str(folder / name) for name in names if (folder / name).is_file()), None)
+    """The path of the first name that is a file in a folder. It is an input, even if nothing in it
+    is needed, as of a vocabulary whose words the weights hold."""
+    path = next((str(folder / name) for name in names if (folder / name).is_file()), None)
+    if path is not None:
+        add_input(path)
+    return path
 
 
 def _find_weights(folder: Path, source: str) -> Path:
