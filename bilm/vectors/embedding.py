@@ -25,7 +25,7 @@ from bilm.files.identity import facts_digest, without_old_digests
 from bilm.files.reading import FASTA, PathLike, new_digest, open_text, require_file, text_digest
 from bilm.files.writing import Outputs
 from bilm.progress import ShowStage, Stage, quiet
-from bilm.vectors.store import VectorStore, check_output
+from bilm.vectors.store import VectorStore, check_output, remove_job
 from bilm.vectors.vector_files import (
     FORMATS,
     VectorSpec,
@@ -270,8 +270,7 @@ class EmbeddingJob:
         settings = self._settings(model)
         if self.resume and os.path.lexists(self.out):
             self._require_complete(settings, sum(1 for _ in sentences))
-            with VectorStore(self.out, settings, resume=True, force=False) as store:
-                store.remove()  # if a kill left it
+            remove_job(self.out, settings)
             return EmbeddedFile(was_complete=True)
         todo = ((sentence, sentence.text.split()) for sentence in sentences)
         if self.is_stream:

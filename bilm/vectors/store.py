@@ -201,6 +201,17 @@ def check_output(out: PathLike, *, resume: bool, force: bool) -> None:
         raise overwritten(out, allowed_by="force")
 
 
+def remove_job(out: PathLike, settings: Mapping[str, Any]) -> None:
+    """Remove the store of a job whose result is complete, if a kill left it, perhaps with a part of
+    its files. The store of another job stays."""
+    folder = _folder_of(out)
+    if os.path.lexists(folder):
+        with _locked(folder):
+            record = _read_record(folder)
+            if record is not None and record["settings"] == json.loads(json.dumps(settings)):
+                _remove(folder)
+
+
 def _folder_of(out: PathLike) -> str:
     return f"{os.fspath(out)}.partial"
 
