@@ -18,6 +18,7 @@ from common.experiment import (
     Result,
     Task,
     draw,
+    make_parser,
     predict,
     summary,
     training_batches,
@@ -277,6 +278,15 @@ def test_a_language_model_in_the_graph_gives_the_saved_layers(published, tmp_pat
         assert (len(model.trainable_variables) > n_mix) == fine_tune
     mask = np.arange(8) < np.array([[3], [1], [3]])
     np.testing.assert_allclose(found[0][mask], found[1][mask], rtol=2e-3, atol=1e-3)
+
+
+# Flags
+
+
+def test_a_list_replaces_its_default_and_grows_when_repeated():
+    parser = make_parser("")
+    for more, seeds in (("", [1]), ("--seeds 1 2", [1, 2]), ("--seeds 1 --seeds 3", [1, 3])):
+        assert parser.parse_args(["--data", "d", *more.split()]).seeds == seeds
 
 
 # Training

@@ -95,6 +95,21 @@ class HelpFormatter(argparse.HelpFormatter):
         return "\n\n".join(blocks)
 
 
+class _Extend(argparse.Action):
+    """A flag that is repeated adds to its list, which replaces the default."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest, None)
+        earlier = [] if before is None or before is parser.get_default(self.dest) else before
+        setattr(namespace, self.dest, [*earlier, *values])
+
+
 def _underscored(arg: str) -> str:
     """A flag with underscores for hyphens; a value unchanged."""
     name, equals, value = arg.partition("=")
@@ -190,7 +205,7 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
             kind = whole_number(int(minimum)) if minimum else _TYPES.get(metavar)
             keywords = {"metavar": metavar, "type": kind}
             if form.endswith(" ..."):
-                keywords |= {"nargs": "+", "action": "extend"}
+                keywords |= {"nargs": "+", "action": _Extend}
         parser.add_argument(name, help=text, **keywords | settings)
 
 
