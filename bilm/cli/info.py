@@ -13,6 +13,7 @@ import json
 from typing import Any
 
 from bilm.cli import flags
+from bilm.files.named_models import local_source, require_known
 from bilm.terminal import import_tensorflow, printable
 
 _EMPTY: tuple[Any, ...] = (None, [], {})
@@ -24,8 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = flags.model_source(args)
     flags.require_inputs(args)
+    source = flags.model_source(args)
+    require_known(source)
+    source = local_source(source)  # an error before TensorFlow is imported
     import_tensorflow()
     from bilm.analysis.description import describe
     from bilm.files.model_files import open_model
