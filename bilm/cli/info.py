@@ -27,8 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     source = flags.model_source(args)
-    require_known(source)
-    source = local_source(source)  # an error before TensorFlow is imported
+    if isinstance(source, str):  # errors before TensorFlow is imported
+        require_known(source)
+    source = local_source(source)
     import_tensorflow()
     from bilm.analysis.description import describe
     from bilm.files.model_files import open_model
