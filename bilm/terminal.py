@@ -8,8 +8,10 @@ import io
 import logging
 import os
 import re
+import select
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TextIO
 
 from bilm.core.errors import without_secrets
 
@@ -85,6 +87,15 @@ def end_output() -> None:
     except OSError:
         with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def is_broken(stream: TextIO) -> bool:
+    """Whether a stream is a pipe whose reader has closed it."""
+    with contextlib.suppress(OSError, ValueError):  # no descriptor, or closed
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    return False
 
 
 class _Messages(logging.Handler):

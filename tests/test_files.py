@@ -454,6 +454,9 @@ def test_the_folder_of_new_files_is_created(tmp_path):
     paths = [path / "a", tmp_path / "b", path / "c"]
     with pytest.raises(FileNotFoundError, match="does not exist"):
         Outputs(paths)
+    with pytest.raises(KeyError), Outputs(paths, folders=[path]).temporaries():
+        raise KeyError
+    assert not path.exists()
     write_all(paths, folders=[path])
     assert texts(path) == {"a": "new", "c": "new"} and (tmp_path / "b").read_text() == "new"
     with pytest.raises(InputError, match="would be overwritten"):

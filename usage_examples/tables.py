@@ -9,8 +9,7 @@ program with all seeds.
     table3      ELMo at the input, at the output, at both
     figure1     proportions of the training data, with and without ELMo
     figure2     the learned weights of the layers, at the input and at the output
-    tuning      the language model frozen, trained with the task, and trained with lower rates for
-                lower layers, by size of training data
+    tuning      the language model frozen, and trained with the task, by size of training data
 
 --data has a folder for each task: ner-en, ner-zh, srl, coref, qa, nli, sentiment. Tasks without a
 folder are skipped; --tasks selects tasks. The result of each run is a JSON line in --results, so an
@@ -89,11 +88,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "tuning": {
         f"{name} {size}": BOTH + SIZES[size] + flag
         for size in SIZES
-        for name, flag in (
-            ("frozen", ""),
-            ("trained", " --fine_tune"),
-            ("lower rates", " --fine_tune --layer_rates 0.3"),
-        )
+        for name, flag in (("frozen", ""), ("trained", " --fine_tune"))
     },
 }
 

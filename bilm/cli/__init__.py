@@ -22,7 +22,7 @@ from bilm.cli.flags import HelpFormatter, Parser
 from bilm.core.errors import InputError, TrainingError, shown
 from bilm.extras import import_extra
 from bilm.files.reading import protected_files
-from bilm.terminal import end_orderly, end_output, note, warnings_on_stderr
+from bilm.terminal import end_orderly, end_output, is_broken, note, warnings_on_stderr
 
 SUBCOMMANDS = (
     "tokenize", "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "models",
@@ -122,9 +122,10 @@ def _run(args: argparse.Namespace, program: str) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader closed our output, as `head` does; that is not an error.
+        # The reader closed our output, as `head` does; that is not an error. Without messages, the
+        # work was ended before its result.
         end_output()
-        return 0
+        return int(is_broken(sys.stderr))
     except (InputError, TrainingError, OSError) as error:
         note(f"{program}: error: {_one_line(error)}")
         end_output()

@@ -209,7 +209,8 @@ def _split(source: str) -> tuple[str, str | None]:
 
 
 def _download(address: str, path: str, checksum: str | None = None) -> str:
-    """Download a file to `path` unless it exists, and check its checksum."""
+    """Download a file to `path` unless it exists, and check its checksum; a new file must be one
+    that can be opened."""
     where, (folder, name) = without_secrets(address), os.path.split(path)
     if os.path.isfile(path):
         _require_checksum(path, checksum, " Delete the file; it will be downloaded again.")

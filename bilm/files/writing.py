@@ -121,8 +121,9 @@ class Outputs:
             names = []
             for number, path in enumerate(self.paths):
                 above = os.path.dirname(path)
-                if above:
-                    os.makedirs(above, exist_ok=True)
+                if above and not os.path.isdir(above):
+                    os.makedirs(above)
+                    stack.callback(_remove_if_empty, above)
                 is_folder, is_locked = path in self._folders, number < _MOST_LOCKS
                 names.append(stack.enter_context(_partial(path, is_folder, is_locked)))
             with named_in_errors(self.paths[0] if self.paths else ""):
@@ -256,6 +257,11 @@ def _remove(path: str) -> None:
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
+
+
+def _remove_if_empty(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
 
 
 def _require_distinct(paths: Sequence[str], inputs: Inputs) -> None:

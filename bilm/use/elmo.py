@@ -63,7 +63,8 @@ class ELMo:
         self.dim = options.n_directions * options.lstm.projection_dim
         self.network, self.word_ids = model.network, model.words.word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
-        self._warned = False  # that sentences do not look tokenised
+        # That sentences do not look tokenised; a tokenizer that the user chose needs no warning.
+        self._warned = model.tokenizer is not None
 
     @classmethod
     def from_pretrained(cls, source: ModelSource | Pretrained | Model, **settings: Any) -> ELMo:
