@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bilm.analysis import read_labelled
-from bilm.analysis.labelled import CONLLU, TAGGED, USES, labelled_form
+from bilm.analysis import read_labelled, read_labelled_uses
 from bilm.core.errors import InputError
 
 
@@ -70,37 +69,34 @@ def test_tokens_with_labels(write):
 
 def test_uses_of_words_in_one_sentence_are_read_as_one_sentence(write):
     path = write("river\tthe [bank] of a bank", "money\tthe bank of a [bank]", "river\ta [bank]")
-    sample = read_labelled(path)
+    sample = read_labelled_uses(path)
     assert sample.sentences == [("the", "bank", "of", "a", "bank"), ("a", "bank")]
     assert sample.positions.tolist() == [[0, 1], [0, 4], [1, 1]]
     assert sample.labels == ["river", "money", "river"]
 
 
 @pytest.mark.parametrize(
-    ("lines", "form"),
-    [
-        (["# newdoc", "", row(1, "a")], CONLLU),
-        (["a\tDET"], TAGGED),
-        (["#\tSYM", "a\tDET"], TAGGED),
-        (["river\tthe [bank] is wide"], USES),
-        (["river\t[bank]"], USES),
-    ],
-)
-def test_forms_are_told_apart(write, lines, form):
-    assert labelled_form(write(*lines)) == form
+    ("lines", "labels"),
+    [(["# newdoc", "", row(1, "a")], ["X"]), (["a\tDET"], ["DET"]),
+     (["#\tSYM", "a\tDET"], ["SYM", "DET"])],
+)  # fmt: skip
+def test_forms_are_told_apart(write, lines, labels):
+    assert read_labelled(write(*lines)).labels == labels
 
 
 @pytest.mark.parametrize(
     ("lines", "column", "message"),
     [
-        (["a b c"], "UPOS", "line 1: must be ten fields of CoNLL-U"),
-        (["", "# only a comment"], "UPOS", "must have a sentence with labels."),
+        (["a b c"], None, "line 1: must be ten fields of CoNLL-U"),
+        (["river\tthe [bank] is wide"], None, "line 1: must be ten fields of CoNLL-U"),
+        (["a\tDET"], "UPOS", "must be CoNLL-U, ten fields per line, for column 'UPOS'."),
+        ([""], None, r"must have labels\."),
         (
             [row(1, "a", features="Case=Nom"), row(2, "b", features="Tense=Past")],
             "Number",
-            "column must be one of LEMMA, ",
+            "must have labels in .Number.; column is one of LEMMA, ",
         ),
-        (["a\tDET", "b DET"], "UPOS", "line 2: must be a token"),
+        (["a\tDET", "b DET"], None, "line 2: must be ten fields of CoNLL-U, or a token"),
     ],
 )
 def test_wrong_files_are_named_with_line_and_rule(write, lines, column, message):

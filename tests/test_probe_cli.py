@@ -51,7 +51,7 @@ def test_a_table_a_file_and_a_picture(folder, tmp_path, capsys):
     done = capsys.readouterr()
     with open(out, encoding="utf-8") as file:
         written = json.load(file)
-    assert written["settings"]["column"] == "UPOS" and len(written["rows"]) == 14
+    assert written["settings"]["column"] is None and len(written["rows"]) == 14
     by_key = {(row["representation"], row["size"]): row for row in written["rows"]}
     assert by_key["majority", 2]["accuracy"][0] == by_key["majority", None]["accuracy"][0] == 0.6
     assert by_key["word's majority", None]["accuracy"] == [1.0, 1.0, 1.0]
@@ -66,33 +66,12 @@ def test_a_table_a_file_and_a_picture(folder, tmp_path, capsys):
     assert "would be overwritten" in input_error(command(folder, *flags), capsys)
 
 
-def test_senses(folder, tmp_path, capsys):
-    out = tmp_path / "senses.json"
-    assert main(command(folder, "--out", str(out), train="uses.txt", test="uses.txt")) == 0
-    printed = capsys.readouterr()
-    assert "uses.txt: 3 of 3 labelled tokens are in the same sentence in " in printed.err
-    lines = printed.out.splitlines()
-    assert lines[0] == "accuracy, %"
-    assert lines[1].split() == ["all", "several", "senses", "by", "sense"]
-    # "two" is the sense of one use.
-    assert lines[2].split() == ["first", "sense", "66.7", "66.7", "50.0"]
-    # Each use is its own neighbour; at layer 0 all vectors are equal.
-    assert lines[3].split() == ["layer", "0", "66.7", "66.7", "50.0"]
-    assert lines[4].split() == ["layer", "1", "100.0", "100.0", "100.0"]
-    assert [line.split()[0] for line in lines[5:8]] == ["layer", "layers", "context"]
-    written = json.loads(out.read_text(encoding="utf-8"))
-    assert written["rows"][0] == {
-        "representation": "first sense", "senses": ["one"] * 3, "right": [False, True, True],
-        "accuracy": pytest.approx(2 / 3), "several_accuracy": pytest.approx(2 / 3),
-        "macro_accuracy": 0.5, "kappa": None,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("more", "files", "message"),
     [
         (["--sizes", "4"], {}, "sizes must be at most 3, the training"),
-        ([], {"test": "uses.txt"}, "uses.txt: must have the form of "),
+        ([], {"test": "uses.txt"}, "uses.txt, line 1: must be ten fields of CoNLL-U"),
+        (["--column", "Case"], {}, "train.tsv: must be CoNLL-U, "),
         (["--picture", "a.pdf"], {}, "must end in .png, .svg, got a.pdf"),
     ],
 )

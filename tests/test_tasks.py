@@ -353,10 +353,12 @@ def test_predictions_are_in_the_order_of_the_examples(tmp_path: Path):
 
 
 def test_what_a_user_can_mend_ends_a_program_with_1(tmp_path: Path, capsys):
+    missing = str(tmp_path / "missing.txt")
+    senses = ["--train", missing, "--test", missing, "--model", "x"]
     for name in (*TASKS, "senses"):
-        model = ["--model", "x"] if name == "senses" else []
+        flags = senses if name == "senses" else ["--data", str(tmp_path)]
         with pytest.raises(SystemExit) as end:
-            program(name).main(["--data", str(tmp_path), *model])
+            program(name).main(flags)
         assert end.value.code == 1
         assert "does not exist" in capsys.readouterr().err
     for part in small_tasks.PARTS:
@@ -373,16 +375,37 @@ def result_of(capsys, name: str, *flags: str) -> dict:
 
 def test_the_program_for_senses(published, tmp_path: Path, capsys):
     data = small_tasks.senses(tmp_path / "data")
-    flags = ["--data", str(data), "--model", str(published.folder)]
-    found = result_of(capsys, "senses", *flags, "--method", "use")
+    parts = [flag for part in ("train", "test") for flag in (f"--{part}", f"{data}/{part}.jsonl")]
+    flags = [*parts, "--model", str(published.folder)]
+    found = result_of(capsys, "senses", *flags)
     accuracies = {row["representation"]: row["accuracy"] for row in found["rows"]}
     # Each test use is in the training data, so it is its own neighbour if there is context.
     assert accuracies["first sense"] == 0.75 and accuracies["layer 1"] == 1
     program("senses").main([*flags, "--pos", "NOUN"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 occurrences; accuracy, %"
-    assert lines[1].split() == ["all", "NOUN", "kappa"]
-    assert lines[2].split() == ["first", "sense", "75.0", "75.0", "-"]
+    assert lines[1].split() == ["all", "several", "senses", "by", "sense", "NOUN"]
+    # Of three senses, bank%money and cat%1 have one occurrence each.
+    assert lines[2].split() == ["first", "sense", "75.0", "66.7", "66.7", "75.0"]
+
+
+def test_senses_of_sentences_with_a_word_in_brackets(published, tmp_path: Path, capsys):
+    lines = ["two\t[the] cat sees a dog", "one\ta dog hears [the] bird",
+             "one\t[the] old bird sees the cat"]  # fmt: skip
+    path = str(written(tmp_path, "uses.txt", "\n".join(lines) + "\n"))
+    flags = ["--train", path, "--test", path, "--model", str(published.folder)]
+    rows = {row.pop("representation"): row for row in result_of(capsys, "senses", *flags)["rows"]}
+    assert [*rows] == ["first sense", "layer 0", "layer 1", "layer 2", "layers", "context"]
+    # "two" is the sense of one use.
+    assert rows["first sense"] == {
+        "senses": ["one"] * 3, "right": [False, True, True], "accuracy": pytest.approx(2 / 3),
+        "several_accuracy": pytest.approx(2 / 3), "macro_accuracy": 0.5, "kappa": None,
+    }  # fmt: skip
+    # Each use is its own neighbour; at layer 0 all vectors are equal.
+    assert rows["layer 0"]["macro_accuracy"] == 0.5 and rows["layer 1"]["macro_accuracy"] == 1
+    with pytest.raises(SystemExit):
+        program("senses").main([*flags, "--pos", "NOUN"])
+    assert "must be .jsonl for --pos" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from senses import sense_table
 
 from bilm import ELMo
-from bilm.analysis import Occurrences, sample_uses, sense_table
+from bilm.analysis import Occurrences, sample_uses
 from bilm.core.errors import InputError
 from tests.small_models import write_small_model
 

@@ -1,7 +1,7 @@
-"""Homographs of a treebank, as files of labelled occurrences for `bilm probe`.
+"""Homographs of a treebank, as files of labelled occurrences for senses.py.
 
   python homographs.py --train la_proiel-ud-dev.conllu --test la_proiel-ud-test.conllu --out latin
-  bilm probe --train latin-train.txt --test latin-test.txt --model latin
+  python senses.py --train latin-train.txt --test latin-test.txt --model latin
 
 A homograph is a word form, in lower case, with at least two analyses (lemma and part of speech),
 each of which occurs --min_count times in both files together: Latin *cum* is a preposition or a

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.analysis.probing import *
     from bilm.analysis.semantic_change import *
     from bilm.analysis.static_vectors import *
-    from bilm.analysis.word_sense import *
 
 _PUBLIC = {
     "semantic_change": "Change measure_change",
@@ -30,7 +29,6 @@ _PUBLIC = {
     "pictures": "Projection draw picture_ending project write_picture",
     "probing": "ProbeRow Score probe",
     "static_vectors": "StaticVectors train_word2vec",
-    "word_sense": "SenseRow sense_table",
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 __all__ = sorted(_HOME)

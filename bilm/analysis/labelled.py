@@ -1,17 +1,6 @@
-"""Labelled text: all tokens, from CoNLL-U or two columns, or occurrences of words.
-
-    train = read_labelled("en_ewt-ud-train.conllu", "UPOS")
-    train.sentences[0], train.labels[0]
-
-The first line that is neither empty nor a comment determines the form:
-
-    CoNLL-U                 ten fields separated by tabs, an empty line after each sentence
-    token TAB label         two fields, an empty line after each sentence
-    label TAB sentence      one occurrence of a word per line, the word in [brackets]
-"""
+"""Labelled text: all tokens, from CoNLL-U or two columns, or occurrences of words."""
 
 import itertools
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,35 +8,38 @@ import numpy as np
 from bilm.analysis.occurrences import Sample, parse_query
 from bilm.core.errors import InputError
 from bilm.files import conllu
-from bilm.files.reading import CONLLU, PathLike, read_lines
+from bilm.files.reading import PathLike, read_lines
 
 # Label columns of CoNLL-U and their 0-based fields; any other name is a feature.
 COLUMNS = {"LEMMA": 2, "UPOS": 3, "XPOS": 4, "FEATS": 5, "DEPREL": 7}
-TAGGED, USES = "token TAB label", "label TAB sentence with one [word]"
 
 _SHOWN = 80  # characters of a wrong line in a message
 
 
-def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
-    """The labelled tokens of a file in any of the three forms.
+def read_labelled(path: PathLike, column: str | None = None) -> Sample:
+    """The labelled tokens of a file.
 
     Args:
-        path: UTF-8 text (plain or compressed).
-        column: label column of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature such as
-            Case. A token with `_` in the column, or without the feature, has no label.
+        path: UTF-8 text (plain or compressed): CoNLL-U, or `token TAB label` with an empty line
+            after each sentence.
+        column: label column of CoNLL-U: LEMMA, UPOS (None), XPOS, FEATS, DEPREL, or a feature such
+            as Case. A token with `_` in the column, or without the feature, has no label.
 
     Returns:
         a sample of all labelled tokens, without sentences that have no label.
 
     Raises:
         FileNotFoundError: the file is missing.
-        InputError: a line is malformed, or no token has a label.
+        InputError: a line is malformed, no token has a label, or `column` is given without CoNLL-U.
     """
-    form = labelled_form(path)
-    if form == USES:
-        return read_labelled_uses(path)
-    name = column.upper() if column.upper() in COLUMNS else column
-    rows = _conllu_rows(path, name) if form == CONLLU else _tagged_rows(path)
+    name = column or "UPOS"
+    name = name.upper() if name.upper() in COLUMNS else name
+    if is_conllu := _is_conllu(path):
+        rows = _conllu_rows(path, name)
+    elif column is None:
+        rows = _tagged_rows(path)
+    else:
+        raise InputError(f"{path}: must be CoNLL-U, ten fields per line, for column {column!r}.")
     sentences: list[tuple[str, ...]] = []
     positions: list[tuple[int, int]] = []
     labels: list[str] = []
@@ -59,26 +51,15 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
             labels += [label for _, label in labelled]
             sentences.append(tuple(token for token, _ in sentence))
     if not labels:
-        raise InputError(
-            f"{path}: column must be one of {', '.join(COLUMNS)}, or a feature, and have "
-            f"labels in the file, got {column!r}."
-        )
+        where = f" in {name!r}; column is one of {', '.join(COLUMNS)}, or a feature" * is_conllu
+        raise InputError(f"{path}: must have labels{where}.")
     return Sample(sentences, np.array(positions, np.int64), labels)
 
 
-def labelled_form(path: PathLike) -> str:
-    """The form of a file, CONLLU, TAGGED or USES, by its first line with fields."""
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        fields = line.split("\t")
-        if len(fields) == conllu.N_FIELDS:
-            return CONLLU
-        if len(fields) == 2:
-            return USES if re.search(r"\S\s+\S|^\s*\[\S+\]\s*$", fields[1]) else TAGGED
-        rule = "ten fields of CoNLL-U, `token TAB label` or `label TAB sentence with one [word]`"
-        raise _wrong_line(path, number, line, rule)
-    raise InputError(f"{path}: must have a sentence with labels.")
+def _is_conllu(path: PathLike) -> bool:
+    """Whether the first line that is neither empty nor a comment has the fields of CoNLL-U."""
+    lines = (line for line in read_lines(path) if line.strip() and not line.startswith("#"))
+    return next(lines, "").count("\t") + 1 == conllu.N_FIELDS
 
 
 def read_labelled_uses(path: PathLike) -> Sample:
@@ -136,10 +117,11 @@ def _tagged_rows(path: PathLike) -> Iterator[tuple[str, str] | None]:
         fields = line.split("\t")
         if not line.strip():
             yield None
-        elif len(fields) == 2 and fields[0].split() == [fields[0]] and fields[1].strip():
-            yield fields[0], fields[1].strip()
+        elif len(fields) == 2 and [len(field.split()) for field in fields] == [1, 1]:
+            yield fields[0].strip(), fields[1].strip()
         else:
-            raise _wrong_line(path, number, line, "a token without spaces, a tab and a label")
+            rule = "ten fields of CoNLL-U, or a token, a tab and a label, without spaces"
+            raise _wrong_line(path, number, line, rule)
 
 
 def _wrong_line(path: PathLike, number: int, line: str, rule: str) -> InputError:

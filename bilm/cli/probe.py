@@ -1,25 +1,18 @@
-"""Measure how well each layer predicts labels: parts of speech, word senses, your own.
+"""Measure how well each layer predicts labels: parts of speech, features, your own.
 
-Label files are UTF-8 (plain or compressed), in one of three forms, which are detected:
+Label files are UTF-8 (plain or compressed), in one of two forms:
 
   CoNLL-U                 the labels are in --column
   token TAB label         an empty line after each sentence
-  label TAB sentence      occurrences of words: one word in [brackets]
 
-For labels of tokens, a softmax is fitted on the vectors of each layer, on the mix of the layers
-with learned weights, and on static vectors. The baselines are the most frequent label overall, and
-for each word. Accuracies are of all words, and of words that the training sentences lack.
-
-For occurrences of words, each test occurrence gets a sense by comparison with the training
-occurrences of the same word. --method prior weighs the frequency of a sense against the similarity
-of its mean vector, by a factor chosen by cross-validation on the training occurrences.
+A softmax is fitted on the vectors of each layer, on the mix of the layers with learned weights, and
+on static vectors. The baselines are the most frequent label overall, and for each word. Accuracies
+are of all words, and of words that the training sentences lack.
 
   bilm probe --train train.conllu --test test.conllu --model elmo --column UPOS
   bilm probe --train train.conllu --test test.conllu --model elmo \\
       --static vectors.txt --sizes 100,1000,all \\
       --out result.json --picture result.svg
-  bilm probe --train train-uses.txt --test test-uses.txt --model elmo \\
-      --method prior
 """
 
 from __future__ import annotations
@@ -28,20 +21,16 @@ import argparse
 import itertools
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.cli import flags, text_command
-from bilm.core.errors import InputError
-from bilm.files.reading import CONLLU
 from bilm.files.writing import write_json
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note, show, table
 
 if TYPE_CHECKING:
     from bilm.analysis.probing import Score
-
-_TAG_FLAGS = ("static", "sizes", "seeds", "picture")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,24 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "label column of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature such as Case "
         "(default: UPOS)"
     )
-    flags.add(group, {"--column NAME": column}, default="UPOS")
+    flags.add(group, {"--column NAME": column})
     text_command.add_model(parser)
-    tags = parser.add_argument_group("labels of tokens")
-    flags.add(tags, {"--static FILE": "static vectors to compare with, from `bilm static`"})
+    flags.add(parser, {"--static FILE": "static vectors to compare with, from `bilm static`"})
     sizes = {"--sizes N,N,...": "numbers of training sentences, or `all` (default: all)"}
-    flags.add(tags, sizes, type=_sizes, default=(None,))
+    flags.add(parser, sizes, type=_sizes, default=(None,))
     seeds = {"--seeds N": "repetitions with other training sentences (default: 3)"}
-    flags.add(tags, seeds, type=flags.whole_number(1, bits=10), default=3)
-    flags.add(tags, {"--picture FILE": "draw the accuracies: .png or .svg"})
-    flags.add(
-        parser.add_argument_group("occurrences of words"),
-        {
-            "--method use|mean|prior": "use: the nearest training occurrence; mean: the nearest "
-            "mean of a sense, as in the paper; prior: log frequency of a sense + kappa * cosine "
-            "with its mean, where kappa is chosen by cross-validation (default: use)"
-        },
-        default="use",
-    )
+    flags.add(parser, seeds, type=flags.whole_number(1, bits=10), default=3)
+    flags.add(parser, {"--picture FILE": "draw the accuracies: .png or .svg"})
     flags.add(parser, {"--out FILE": "save the results as JSON", **flags.FORCE})
 
 
@@ -84,14 +63,12 @@ def _sizes(text: str) -> tuple[int | None, ...]:
 def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
     flags.require_inputs(args)
-    from bilm.analysis.labelled import USES
     from bilm.analysis.pictures import check_picture, save_picture
     from bilm.analysis.probing import check_sizes, probe_chart
 
     if args.picture is not None:
         check_picture(args.picture)
     flags.outputs(args, out=args.out, picture=args.picture)
-    is_uses = _form(args) == USES
     train, test = texts = [_read(path, args) for path in (args.train, args.test)]
     seen = {(train.sentences[number], position) for number, position in train.positions}
     n_seen = sum((test.sentences[number], position) in seen for number, position in test.positions)
@@ -109,45 +86,24 @@ def run(args: argparse.Namespace) -> int:
         n_vectors = sum(test.word(k) in static for k in range(len(test)))
         note(f"{args.static}: {n_vectors / len(test):.1%} of the test tokens have a vector")
     elmo = text_command.load_model(args).elmo
-    rows: Any
     with ProgressDisplay() as display:
         for text, path in zip(texts, (args.train, args.test), strict=True):
             text_command.warn_of_unseen(elmo.model, text.sentences, path)
         ours, theirs = (
-            analysis.Occurrences.encoded(elmo, text, context=is_uses, progress=display.show)
-            for text in texts
+            analysis.Occurrences.encoded(elmo, text, progress=display.show) for text in texts
         )
-        if is_uses:
-            rows = analysis.sense_table(ours, theirs, args.method)
-        else:
-            settings = {"sizes": args.sizes, "seeds": range(args.seeds), "static": static}
-            rows = analysis.probe(ours, theirs, progress=display.show, **settings)
+        rows = analysis.probe(
+            ours, theirs, sizes=args.sizes, seeds=range(args.seeds), static=static,
+            progress=display.show,
+        )  # fmt: skip
     if args.out is not None:
-        settings = flags.keywords(args, "train", "test", "column", "static", "method")
+        settings = flags.keywords(args, "train", "test", "column", "static")
         settings |= {"model": elmo.fingerprint()}
         write_json(args.out, {"settings": settings, "rows": [*map(asdict, rows)]})
     if args.picture is not None:
         save_picture(probe_chart(rows, n_sentences), args.picture)
-    show(_sense_table(rows) if is_uses else _tables(rows, n_sentences))
+    show(_tables(rows, n_sentences))
     return 0
-
-
-def _form(args: argparse.Namespace) -> str:
-    """The form of both files, for which the flags must be."""
-    from bilm.analysis.labelled import USES, labelled_form
-
-    form, other_form = map(labelled_form, (args.train, args.test))
-    if form != other_form:
-        raise InputError(
-            f"{args.test}: must have the form of {args.train} ({form}), got {other_form}."
-        )
-    if form == USES:
-        flags.require_effect(args, "labels of tokens", *_TAG_FLAGS)
-    else:
-        flags.require_effect(args, "occurrences of words", "method")
-    if form != CONLLU:
-        flags.require_effect(args, "labels in CoNLL-U", "column")
-    return form
 
 
 def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
@@ -186,17 +142,3 @@ def _tables(rows: Sequence[analysis.ProbeRow], n_sentences: int) -> list[str]:
                 cells.setdefault(row.representation, [row.representation]).append(text)
         lines += [title, *table([head, *cells.values()]), ""]
     return lines[:-1]
-
-
-def _sense_table(rows: Sequence[analysis.SenseRow]) -> list[str]:
-    def per_cent(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.1f}"
-
-    cells = [["", "all", "several senses", "by sense"]]
-    for row in rows:
-        accuracies = (row.accuracy, row.several_accuracy, row.macro_accuracy)
-        cells.append([row.representation, *map(per_cent, accuracies)])
-    if any(row.kappa is not None for row in rows):
-        kappas = ("-" if row.kappa is None else f"{row.kappa:g}" for row in rows)
-        cells = [[*line, kappa] for line, kappa in zip(cells, ["kappa", *kappas], strict=True)]
-    return ["accuracy, %", *table(cells)]
