@@ -1,7 +1,5 @@
 """`python -m bilm` is the `bilm` command."""
 
-from __future__ import annotations
-
 import sys
 
 from bilm.cli import main

@@ -1,7 +1,5 @@
 """Optional packages: imported where they are used, with an install command in the error message."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

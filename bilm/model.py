@@ -1,7 +1,5 @@
 """Use of a trained model: from ids to vectors, from text to vectors, and from files to files."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What subcommands print: tables, notes, warnings; and hiding TensorFlow's start-up messages."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

@@ -1,7 +1,5 @@
 """The package's exceptions, and checks of arguments."""
 
-from __future__ import annotations
-
 import math
 import numbers
 import re

@@ -3,8 +3,6 @@
 The package imports Keras from here, after checking that its backend is TensorFlow.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import zlib

@@ -4,8 +4,6 @@ Both directions share the token encoder and the softmax; each has its own LSTMs.
 mean of the two negative log-likelihoods, in nats.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

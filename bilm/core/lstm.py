@@ -4,8 +4,6 @@ Peters et al. (2018), section 3.4. A call takes states and returns new states; t
 whether to keep them. A `Mode` chooses the executor of the layers.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Training, embedding and exported models all run this network, with different sou
 modes of the LSTM layers (`Mode`) and uses of the outputs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple

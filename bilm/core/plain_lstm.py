@@ -7,8 +7,6 @@ compute the same values faster.
 Source: Peters et al. (2018), section 3.1.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

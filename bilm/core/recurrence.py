@@ -15,8 +15,6 @@ storing and reloading them.
 Source: Peters et al. (2018), section 3.4.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -9,8 +9,6 @@ tf.nn.sampled_softmax_loss: log-uniform samples, logits corrected by the logarit
 expected count, accidental hits removed.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any, NamedTuple

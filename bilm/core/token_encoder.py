@@ -7,8 +7,6 @@ A word-level model looks its vector up in a table. In both, id 0 is padding.
 `DictionaryEncoder` is the encoder of ELMoForManyLangs (Che et al. 2018).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any, cast

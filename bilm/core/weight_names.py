@@ -1,7 +1,5 @@
 """The names of all variables in files: one table for HDF5 and for TensorFlow 1's checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

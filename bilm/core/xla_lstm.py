@@ -5,8 +5,6 @@ compiled too, and the first layer's matmul with word vectors is computed once pe
 instead of once per position. `plain_lstm` computes the same values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

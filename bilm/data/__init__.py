@@ -1,8 +1,6 @@
 """Text to NumPy ids, without TensorFlow. Modules are imported when a name of them is used."""
 
 # ruff: noqa: F403
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -4,8 +4,6 @@ A row is filled with complete sentences and cut after `num_steps` inputs; the re
 sentence starts the same row of the next batch. Rows are filled one after the other.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

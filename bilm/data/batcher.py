@@ -3,8 +3,6 @@
 Ids are 1-based (`network_ids`); 0 is padding.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Building a vocabulary from text: counting words, in one process or several, and writing them."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import logging

@@ -10,8 +10,6 @@ are made, or any class with the original's `iter_batches`.
 Source: Peters et al. (2018), section 3.1; rows are filled as in the original program (`batch.py`).
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import logging

@@ -7,8 +7,6 @@ ELMoForManyLangs uses dictionaries instead of bytes, see `DictionaryIds`.
 Source: Peters et al. (2018), section 3.4; the ids match the published models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Computing the next items in a thread, or in several processes, while the current item is used."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import multiprocessing

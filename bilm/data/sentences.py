@@ -1,7 +1,5 @@
 """Sentences: of a text file, the sequences of a FASTA file, or a caller's lists."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

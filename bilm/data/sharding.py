@@ -5,8 +5,6 @@ together, this shuffles the complete corpus. A shard is one bucket, or several i
 random numbers come from `random.Random(...).random`, which is documented never to change.
 """
 
-from __future__ import annotations
-
 import glob
 import itertools
 import os

@@ -6,8 +6,6 @@ not apply to another text of the same name. `bilm shard` and `bilm train` copy t
 into the model's options.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import logging

@@ -4,8 +4,6 @@ A vocabulary file has one token per line; a token's id is its 0-based line numbe
 model's softmax and token caches, so they must never shift.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Iterable, Sequence

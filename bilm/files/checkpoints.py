@@ -9,8 +9,6 @@ in the subfolder `best`, which is itself a training folder.
 TensorFlow reads them: load only checkpoints that you trust.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

@@ -3,8 +3,6 @@
 https://universaldependencies.org/format.html
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -3,8 +3,6 @@
 HDF5 files can refer to data in other files, which is not allowed here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

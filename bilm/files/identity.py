@@ -6,8 +6,6 @@ training folders, records and files of vectors hold the digest of their text (`n
 digits instead of 32: they can't be compared, so they pass.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -5,8 +5,6 @@ model folders with the same files, AllenNLP's pairs (..._options.json and ..._we
 training folders, ours or the original's. For names and addresses see `bilm.files.named_models`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -13,8 +13,6 @@ Hugging Face, into the cache of huggingface_hub. An address is compared, stored 
 user, password, query and fragment (`bilm.core.errors.without_secrets`).
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Reading text and JSON files, and checks on the names of files."""
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import contextlib

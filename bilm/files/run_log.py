@@ -1,7 +1,5 @@
 """The log of a run: one JSON object per line, and the same numbers as TensorBoard's files."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -13,8 +13,6 @@ The pickle refers to a storage by a persistent id ("storage", type, key, device,
 tensor is a view of a storage: offset, shape and strides, in numbers.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import struct

@@ -3,8 +3,6 @@
 Published files hold the token encoder and the LSTMs of both directions as float32 datasets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -4,8 +4,6 @@ Until it is complete, NAME is `.NAME.partial` in the same folder, locked against
 killed run leaves that file, and the next run overwrites it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Batches as the network's inputs, in NumPy: time first, each distinct word once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

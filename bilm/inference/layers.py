@@ -3,8 +3,6 @@
 This module does not import TensorFlow, so that choices are checked before it is loaded.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -5,8 +5,6 @@ start from the same state and have read the same words have the same state. Leve
 of t + 1 inputs, and is computed from the states of the level before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Export from a training folder: weights, options, and the softmax with its vocabulary."""
 
-from __future__ import annotations
-
 import os
 
 from bilm.core.errors import InputError, one_of, require

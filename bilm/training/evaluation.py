@@ -5,8 +5,6 @@ and the text. With `carry_state`, the LSTM states are carried along the rows of 
 the original.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

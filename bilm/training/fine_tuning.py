@@ -5,8 +5,6 @@ copied by word, so the vocabularies may differ; rows of new words keep their ini
 optimizer starts from scratch.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import asdict

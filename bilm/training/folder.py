@@ -3,8 +3,6 @@
 All workers contribute their LSTM states to a checkpoint; the chief writes the files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

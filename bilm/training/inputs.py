@@ -5,8 +5,6 @@ depend only on the run's seed, the step, and the direction or row, so a resumed 
 numbers as an uninterrupted run, and so do all workers of a batch.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

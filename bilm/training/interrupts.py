@@ -4,8 +4,6 @@ An interrupt between the update of the variables and of the step count would sav
 state, so the first interrupt is only recorded, and raised later at a safe point.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

@@ -5,8 +5,6 @@ for all workers, or on the signals of a step, which are averaged with its losses
 its process ends, and then the other workers end too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

@@ -9,8 +9,6 @@ It is scaled as in Liu et al. (2025), "Muon is scalable for LLM training", secti
 are as large as Adam's, so both have one rate.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

@@ -12,8 +12,6 @@ of this one, in TensorFlow's form:
 A task of the type "chief" is the first worker.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -7,8 +7,6 @@ factorization"). Rare words start near the mean of similarly spelled words. The 
 unigram frequencies (Meister et al. 2023, "A natural bias for language generation models").
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`train`: checks its arguments, and starts or resumes a run."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

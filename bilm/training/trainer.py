@@ -1,7 +1,5 @@
 """A model in training: its optimizer, its LSTM states, and the step: loss, gradients, update."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@
 unknown words has a low perplexity; see `unknown_warning`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

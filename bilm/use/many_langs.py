@@ -20,8 +20,6 @@ Their format, according to that program's source (version 0.0.4 on PyPI) and its
 The program carries LSTM states from batch to batch; bilm computes each sentence separately.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import zipfile

@@ -3,8 +3,6 @@
 `export_saved_model` writes a pretrained model with the signatures and names of TF-Hub's ELMo.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from typing import Any

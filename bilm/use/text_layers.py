@@ -4,8 +4,6 @@ The results equal `ELMo.encode` and the batchers, but such a graph runs without 
 `CharacterIds` and `WordIds` are Keras layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
