@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bilm.inference.prefixes import TextRows
+from bilm.inference.scorer import TextRows
 
 ROWS = ([1, 2, 3], [1, 2], [], [4], [1, 2, 3], [1, 5, 3, 3])
 

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights
+from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, plain_lstm
 from bilm.core.keras_backend import glorot, keras
 from bilm.core.options import LSTMOptions
-from bilm.core.plain_lstm import plain_lstm
 from bilm.core.recurrence import projected_lstm
 from bilm.core.xla_lstm import ProductLookup, xla_lstm
 

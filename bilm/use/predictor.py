@@ -44,8 +44,7 @@ from bilm.data.prefetch import windows
 from bilm.data.sentences import Tokens, read_stream
 from bilm.files.model_files import ModelSource
 from bilm.inference.corpus_encoder import EncodedWords
-from bilm.inference.prefixes import TextRows
-from bilm.inference.scorer import Scorer
+from bilm.inference.scorer import Scorer, TextRows
 from bilm.use.pretrained import Model, Pretrained, open_once
 
 GAP = "___"

@@ -24,11 +24,10 @@ from bilm.core.network import BiLM, build_network
 from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
 from bilm.core.weight_names import Encoder, weight_table, with_softmax_datasets
-from bilm.data import Vocabulary, encode_words
-from bilm.data.encoding import BOS, EOS, UNK, DictionaryIds, as_bytes, from_bytes
+from bilm.data.encoding import BOS, EOS, UNK, DictionaryIds, as_bytes, encode_words, from_bytes
 from bilm.data.sentences import Tokens, WarmUpText, read_warm_up
 from bilm.data.tokenizer import tokenizer_for
-from bilm.data.vocabulary import vocabulary_of
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.files.identity import fingerprint
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.named_models import is_remote
