@@ -9,7 +9,8 @@ program with all seeds.
     table3      ELMo at the input, at the output, at both
     figure1     proportions of the training data, with and without ELMo
     figure2     the learned weights of the layers, at the input and at the output
-    tuning      the language model frozen, and trained with the task, by size of training data
+    tuning      the language model frozen, and trained with the task, with one learning rate and
+                with lower ones for lower layers, by size of training data
 
 --data has a folder for each task: ner-en, ner-zh, srl, coref, qa, nli, sentiment. Tasks without a
 folder are skipped; --tasks selects tasks. The result of each run is a JSON line in --results, so an
@@ -67,6 +68,12 @@ LIMITS = "--size 50 --learning_rate 0.003"
 # Flags equal to a program's default are omitted, so that tables share runs.
 STATIC, BOTH = "--layers none --words WORDS", "--model MODEL --words WORDS"
 SIZES = {size: f" --train_size {size}" for size in ("0.01", "0.05", "0.1", "0.25", "0.5", "1.0")}
+# Each layer at 0.4 times the rate of the one above, as in Howard and Ruder (2018), section 3.2.
+TUNING = {
+    "frozen": "",
+    "trained": " --fine_tune",
+    "trained by layer": " --fine_tune --layer_rates 0.4",
+}
 COLUMNS: dict[str, dict[str, str]] = {
     "table1": {"static": STATIC, "static and ELMo": BOTH},
     "table2": {
@@ -88,7 +95,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "tuning": {
         f"{name} {size}": BOTH + SIZES[size] + flag
         for size in SIZES
-        for name, flag in (("frozen", ""), ("trained", " --fine_tune"))
+        for name, flag in TUNING.items()
     },
 }
 
