@@ -6,6 +6,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import h5py
 import numpy as np
@@ -394,3 +395,26 @@ def test_minimal_pairs(tmp_path, capsys):
     with pytest.raises(SystemExit):
         program.main([str(tmp_path / "p.jsonl"), "--model", model])
     assert "p.jsonl, line 1: must have sentence_good" in capsys.readouterr().err
+
+
+def test_the_curve_of_text(tmp_path, capsys):
+    def row(name: str, size: int | None, value: float) -> dict[str, Any]:
+        score = [value, value - 0.05, value + 0.05]
+        return {"representation": name, "size": size, "accuracy": score,
+                "unseen": None if name == "majority" else score}  # fmt: skip
+
+    for words in (1, 3):
+        rows = [row("majority", 100, 0.25), row("mix", 100, 0.5 + words / 10), row("mix", None, 1)]
+        (tmp_path / f"{words}.json").write_text(json.dumps({"settings": {}, "rows": rows}))
+    main, picture = example("text_curve").main, tmp_path / "curve.svg"
+    files = [f"{words}={tmp_path}/{words}.json" for words in (1, 3)]
+    main([*files, "--train_sentences", "100", "--picture", str(picture)])
+    assert capsys.readouterr().out.splitlines()[:6] == [
+        "all words, %", "", "| | 1 M words | 3 M words |", "| --- | --- | --- |",
+        "| majority | 25.0 [20.0, 30.0] | 25.0 [20.0, 30.0] |",
+        "| mix | 60.0 [55.0, 65.0] | 80.0 [75.0, 85.0] |",
+    ]  # fmt: skip
+    text = picture.read_text(encoding="utf-8")
+    assert "millions of words of text" in text and ">mix<" in text and ">majority<" not in text
+    with pytest.raises(SystemExit, match=r"1\.json: must have rows of size 7\."):
+        main([*files, "--train_sentences", "7"])
