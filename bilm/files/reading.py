@@ -282,11 +282,6 @@ class Text:
         digest: updated with the decompressed bytes as they are read.
         column: number, from 1, of the column with the tokens, for text in columns.
 
-    Attributes:
-        kind: PLAIN, FASTA, CONLLU, COLUMNS (if `column` is set), or a kind without sentences, such
-            as "JSON".
-        unit: what `sentences` yields: "line", "sequence" or "sentence".
-
     Raises:
         InputError: the data is damaged or not UTF-8, or has a NUL byte or a line of more than
             `LONGEST_LINE` bytes (line, and the kind of file if it is not text); also in reading.
@@ -306,15 +301,26 @@ class Text:
         # `read1` returns the bytes of a pipe that have arrived.
         self._blocks = self._decode(getattr(data, "read1", data.read))
         self._first = next(self._blocks, "")
+        self._column = column
+
+    @functools.cached_property
+    def kind(self) -> str:
+        """PLAIN, FASTA, CONLLU, COLUMNS (with `column`), or a kind without sentences, such as
+        "JSON"."""
+        if self._column is not None:
+            return COLUMNS
         kind = None
         # The first read of a pipe may be short.
         while len(self._first) < _BLOCK or (kind := _kind(self._first)) is None:
             if not (more := next(self._blocks, "")):
                 break
             self._first += more
-        self._column = column
-        self.kind = COLUMNS if column is not None else kind or _kind(self._first) or PLAIN
-        self.unit = {FASTA: "sequence", PLAIN: "line"}.get(self.kind, "sentence")
+        return kind or _kind(self._first) or PLAIN
+
+    @property
+    def unit(self) -> str:
+        """What `sentences` yields: "line", "sequence" or "sentence"."""
+        return {FASTA: "sequence", PLAIN: "line"}.get(self.kind, "sentence")
 
     def bytes_read(self) -> int:
         """Bytes read of a file on the disk, which may be compressed."""
