@@ -86,6 +86,7 @@ def test_a_last_measurement_that_comes_soon_replaces_the_one_before_it():
         ({"perplexity": 100.0, "unigram": 800.0}, "8.0 times lower than the 800.0 of the training"),
         ({"perplexity": 700.0, "unigram": 800.0}, "little beyond word frequencies"),
         ({"perplexity": 900.0, "unigram": 800.0}, "900.0, above the 800.0 of the training text's"),
+        ({"perplexity": 10.94, "unigram": 10.9}, "10.9, equal to the 10.9 of the training text's"),
         ({"perplexity": 2.8, "unknown": 0.94}, "2.8, which means little: 94% of the tokens are"),
         ({"perplexity": None}, "Quality: not measured"),
         ({"perplexity": 9.0, "text": "training"}, "Quality: training perplexity 9.0."),
