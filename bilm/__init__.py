@@ -67,7 +67,7 @@ _PUBLIC = {
     "vectors.tables": "TableEmbedder",
     "training": "LanguageModel Perplexity dump_weights load_options_latest_checkpoint test train",
 }
-_HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+_NAMES = " ".join(_PUBLIC.values()).split()
 
 # The layers that saved models may hold.
 _KERAS_LAYERS = (
@@ -75,12 +75,13 @@ _KERAS_LAYERS = (
 )  # fmt: skip
 
 # `test` is left out, because a star import would hide it among a user's own tests.
-__all__ = sorted(_HOME.keys() - {"test"})
+__all__ = sorted({*_NAMES} - {"test"})
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"bilm.{_HOME[name]}"), name)
+    for module, names in _PUBLIC.items():
+        if name in names.split():
+            return getattr(importlib.import_module(f"bilm.{module}"), name)
     if not name.startswith("_") and importlib.util.find_spec(f"bilm.{name}"):
         return importlib.import_module(f"bilm.{name}")
     raise AttributeError(f"module 'bilm' has no attribute {name!r}")

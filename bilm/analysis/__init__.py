@@ -30,11 +30,11 @@ _PUBLIC = {
     "probing": "ProbeRow Score probe",
     "static_vectors": "StaticVectors train_word2vec",
 }
-_HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
-__all__ = sorted(_HOME)
+__all__ = sorted(" ".join(_PUBLIC.values()).split())
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"bilm.analysis.{_HOME[name]}"), name)
+    for module, names in _PUBLIC.items():
+        if name in names.split():
+            return getattr(importlib.import_module(f"bilm.analysis.{module}"), name)
     raise AttributeError(f"module 'bilm.analysis' has no attribute {name!r}")

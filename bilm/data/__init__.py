@@ -33,15 +33,16 @@ _PUBLIC = {
     "tokenizer": "Tokenizer",
     "vocabulary": "UnicodeCharsVocabulary Vocabulary load_vocab",
 }
-_HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+_NAMES = " ".join(_PUBLIC.values()).split()
 
 # The original's name for a wrong number of characters in the options.
 InvalidNumberOfCharacters = InputError
 
-__all__ = sorted([*_HOME, "InvalidNumberOfCharacters", "compute_ahead", "prefetch"])
+__all__ = sorted([*_NAMES, "InvalidNumberOfCharacters", "compute_ahead", "prefetch"])
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"bilm.data.{_HOME[name]}"), name)
+    for module, names in _PUBLIC.items():
+        if name in names.split():
+            return getattr(importlib.import_module(f"bilm.data.{module}"), name)
     raise AttributeError(f"module 'bilm.data' has no attribute {name!r}")
