@@ -178,7 +178,8 @@ def _line_of(task: Task) -> str:
         if task.speed and scale > 1:
             parts.append(f"{task.speed / _MEGABYTE:,.1f} MB/s")
         elif task.speed and unit:
-            parts.append(f"{task.speed:,.0f} {unit}/s")
+            rate = f"{task.speed:,.0f}" if task.speed >= 1 else f"{task.speed:.1g}"
+            parts.append(f"{rate} {unit}/s")
     return "  ".join(filter(None, [*parts, task.fields["detail"]]))
 
 
