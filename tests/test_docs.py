@@ -267,6 +267,7 @@ def test_page_runs_as_printed(page: Path, models: Path, tmp_path: Path, monkeypa
         for name in names.split():
             (tmp_path / name).write_text(files[name], "utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # pages are not printed in a terminal
     run_page(page)
 
 
