@@ -53,6 +53,13 @@ def test_a_log_has_few_lines_and_the_last_state(log, clock):
     ]
 
 
+def test_a_rate_below_one_is_not_zero(log, clock):
+    with ProgressDisplay(log, clock) as display:
+        for clock.now, done in ((0.0, 0), (20.0, 4)):
+            display.show(Stage("probing", done, None, "probes"))
+    assert log.getvalue().splitlines()[-1] == "probing 4 probes  0.2 probes/s"
+
+
 def test_steps_of_a_job_have_their_own_rate_and_time(log, clock):
     with ProgressDisplay(log, clock) as display:
         for now, stage in [

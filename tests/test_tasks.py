@@ -394,7 +394,10 @@ def test_senses_of_sentences_with_a_word_in_brackets(published, tmp_path: Path, 
              "one\t[the] old bird sees the cat"]  # fmt: skip
     path = str(written(tmp_path, "uses.txt", "\n".join(lines) + "\n"))
     flags = ["--train", path, "--test", path, "--model", str(published.folder)]
-    rows = {row.pop("representation"): row for row in result_of(capsys, "senses", *flags)["rows"]}
+    program("senses").main([*flags, "--format", "json"])
+    printed = capsys.readouterr()
+    assert "uses.txt: 3 of 3 occurrences are in " in printed.err
+    rows = {row.pop("representation"): row for row in json.loads(printed.out)["rows"]}
     assert [*rows] == ["first sense", "layer 0", "layer 1", "layer 2", "layers", "context"]
     # "two" is the sense of one use.
     assert rows["first sense"] == {

@@ -418,3 +418,14 @@ def test_the_curve_of_text(tmp_path, capsys):
     assert "millions of words of text" in text and ">mix<" in text and ">majority<" not in text
     with pytest.raises(SystemExit, match=r"1\.json: must have rows of size 7\."):
         main([*files, "--train_sentences", "7"])
+    with pytest.raises(SystemExit, match=r"curve\.svg' would be overwritten"):
+        main([*files, "--train_sentences", "100", "--picture", str(picture)])
+    for wrong in ("0=x.json", "1=", "x.json", files[0]):
+        with pytest.raises(SystemExit, match="must be WORDS=FILE with different numbers"):
+            main([files[0], wrong, "--train_sentences", "100"])
+    (tmp_path / "9.json").write_text(json.dumps({"settings": {"column": "Case"}, "rows": rows}))
+    with pytest.raises(SystemExit, match=r"9\.json: must be of the same labels as 1="):
+        main([files[0], f"9={tmp_path}/9.json", "--train_sentences", "100"])
+    (tmp_path / "9.json").write_text("{}")
+    with pytest.raises(SystemExit, match=r"9\.json: must be a file of `bilm probe --out`"):
+        main([files[0], f"9={tmp_path}/9.json", "--train_sentences", "100"])

@@ -28,11 +28,12 @@ from common.reading import as_tokens, read_json_lines
 
 from bilm import ELMo
 from bilm.analysis import Occurrences, Sample, read_labelled_uses
+from bilm.analysis.labelled import n_repeated
 from bilm.analysis.occurrences import indices_by_name, require_one_kind, unit
 from bilm.cli import flags
 from bilm.core.errors import InputError, one_of, require
 from bilm.progress import ProgressDisplay
-from bilm.terminal import table
+from bilm.terminal import note, table
 
 METHODS = ("use", "mean", "prior")
 KAPPAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -103,6 +104,9 @@ def report(args: argparse.Namespace) -> None:
     )
     if (lemmas is None) != (test_lemmas is None):
         raise InputError(f"{args.test}: must be of the same form as {args.train}.")
+    if n_seen := n_repeated(train, test):
+        note(f"{args.test}: {n_seen:,} of {len(test):,} occurrences are in {args.train}, too: on "
+             "these, memory is measured.")  # fmt: skip
     words = None if lemmas is None or test_lemmas is None else (lemmas, test_lemmas)
     elmo = ELMo.from_pretrained(args.model[0] if len(args.model) == 1 else args.model)
     with ProgressDisplay() as display:

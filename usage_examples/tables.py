@@ -68,7 +68,7 @@ LIMITS = "--size 50 --learning_rate 0.003"
 # Flags equal to a program's default are omitted, so that tables share runs.
 STATIC, BOTH = "--layers none --words WORDS", "--model MODEL --words WORDS"
 SIZES = {size: f" --train_size {size}" for size in ("0.01", "0.05", "0.1", "0.25", "0.5", "1.0")}
-# Each layer at 0.4 times the rate of the one above, as in Howard and Ruder (2018), section 3.2.
+# Each layer at 0.4 times the rate of the one above; Howard and Ruder (2018) divide by 2.6.
 TUNING = {
     "frozen": "",
     "trained": " --fine_tune",

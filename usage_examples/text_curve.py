@@ -6,31 +6,53 @@ by side.
 
 Each argument is the text in millions of words, an equals sign and a file of `bilm probe --out`. The
 figure has a line with 95 % intervals for each representation, on all words and on words that the
-training sentences lack; the table has the same numbers.
+training sentences lack; the tables have the same numbers. All files must be of the same labels and
+representations.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bilm import InputError
 from bilm.analysis.pictures import check_picture, new_figure, save_picture
+from bilm.files.reading import read_json_object
+from bilm.files.writing import Outputs
 
 MEASURES = {"accuracy": "all words", "unseen": "words that the training sentences lack"}
 
 
-def read_rows(path: str, n_sentences: int | None) -> dict[str, dict[str, list[float] | None]]:
-    """The scores of each representation (value, low, high) by measure, for one training size."""
-    rows = [row for row in json.loads(Path(path).read_text("utf-8"))["rows"]
-            if row["size"] == n_sentences]  # fmt: skip
-    if not rows:
-        raise InputError(f"{path}: must have rows of size {n_sentences or 'all'}.")
-    return {row["representation"]: {name: row[name] for name in MEASURES} for row in rows}
+def read_results(texts: Sequence[str], n_sentences: int | None) -> dict[float, dict[str, Any]]:
+    """By millions of words and representation, the scores (value, low, high) of each measure, for
+    one training size; `texts` are WORDS=FILE."""
+    results: dict[float, dict[str, Any]] = {}
+    task = None
+    for text in texts:
+        number, _, path = text.partition("=")
+        try:
+            words = float(number)
+        except ValueError:
+            words = math.nan
+        if not (0 < words < math.inf and path) or words in results:
+            raise InputError(f"must be WORDS=FILE with different numbers above 0, got {text}.")
+        content = read_json_object(path, "result of bilm probe")
+        if not {"settings", "rows"} <= set(content):
+            raise InputError(f"{path}: must be a file of `bilm probe --out`.")
+        rows = {row["representation"]: {name: row[name] for name in MEASURES}
+                for row in content["rows"] if row["size"] == n_sentences}  # fmt: skip
+        if not rows:
+            raise InputError(f"{path}: must have rows of size {n_sentences or 'all'}.")
+        labels = [content["settings"].get(name) for name in ("train", "test", "column")]
+        task = task or (labels, list(rows))
+        if task != (labels, list(rows)):
+            raise InputError(f"{path}: must be of the same labels as {texts[0]}, {task}, got "
+                             f"{(labels, list(rows))}.")  # fmt: skip
+        results[words] = rows
+    return dict(sorted(results.items()))
 
 
 def table(results: dict[float, dict[str, Any]], measure: str) -> list[str]:
@@ -81,14 +103,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--train_sentences", type=int, metavar="N", help=sentences)
     parser.add_argument("--picture", metavar="FILE", help="draw the figure there: .png or .svg")
     args = parser.parse_args(argv)
-    results = {}
     try:
         if args.picture is not None:
             check_picture(args.picture)
-        for text in args.results:
-            words, _, path = text.partition("=")
-            results[float(words)] = read_rows(path, args.train_sentences)
-    except (InputError, OSError, ValueError) as error:
+            Outputs([args.picture])
+        results = read_results(args.results, args.train_sentences)
+    except (InputError, OSError) as error:
         sys.exit(f"text_curve.py: error: {error}")
     for measure, title in MEASURES.items():
         print("\n".join([f"{title}, %", "", *table(results, measure), ""]))

@@ -93,6 +93,13 @@ def read_labelled_uses(path: PathLike) -> Sample:
     return Sample(sentences, np.array(positions, np.int64), labels)
 
 
+def n_repeated(train: Sample, test: Sample) -> int:
+    """The number of test occurrences that are also in the training text, in the same sentence: on
+    these, memory is measured."""
+    seen = {(train.sentences[number], position) for number, position in train.positions}
+    return sum((test.sentences[number], position) in seen for number, position in test.positions)
+
+
 def _conllu_rows(path: PathLike, column: str) -> Iterator[tuple[str, str] | None]:
     """Each token with its label, or ""; None after a sentence."""
     for fields in conllu.read_tokens(read_lines(path), path):
@@ -121,6 +128,8 @@ def _tagged_rows(path: PathLike) -> Iterator[tuple[str, str] | None]:
             yield fields[0].strip(), fields[1].strip()
         else:
             rule = "ten fields of CoNLL-U, or a token, a tab and a label, without spaces"
+            if "[" in line:
+                rule += " (usage_examples/senses.py reads sentences with one [word])"
             raise _wrong_line(path, number, line, rule)
 
 

@@ -63,6 +63,7 @@ def _sizes(text: str) -> tuple[int | None, ...]:
 def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
     flags.require_inputs(args)
+    from bilm.analysis.labelled import n_repeated
     from bilm.analysis.pictures import check_picture, save_picture
     from bilm.analysis.probing import check_sizes, probe_chart
 
@@ -70,9 +71,7 @@ def run(args: argparse.Namespace) -> int:
         check_picture(args.picture)
     flags.outputs(args, out=args.out, picture=args.picture)
     train, test = texts = [_read(path, args) for path in (args.train, args.test)]
-    seen = {(train.sentences[number], position) for number, position in train.positions}
-    n_seen = sum((test.sentences[number], position) in seen for number, position in test.positions)
-    if n_seen:
+    if n_seen := n_repeated(train, test):
         note(
             f"{args.test}: {n_seen:,} of {len(test):,} labelled tokens are in the same sentence in "
             f"{args.train}: on these, the probe measures memorisation."

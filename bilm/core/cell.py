@@ -1,4 +1,4 @@
-"""The projected, clipped LSTM: one step, the inputs and outputs of a layer, and a readable layer.
+"""The projected, clipped LSTM: one step, and a layer to read, with its inputs and outputs.
 
 Source: Sak et al. (2014), "Long short-term memory recurrent neural network architectures for large
 scale acoustic modeling", and Peters et al. (2018), section 3.4, for the clipping. There are no
@@ -88,8 +88,8 @@ def plain_lstm(
     """Run the cell over all steps of `inputs`: the layer to read.
 
     TensorFlow differentiates this loop automatically, to any order. Keras models use it because it
-    can be saved, exported and compiled with the rest of the model. `recurrence` and `xla_lstm`
-    compute the same values faster.
+    can be saved, exported and compiled with the rest of the model. `recurrence.py` and
+    `xla_lstm.py` compute the same values faster.
 
     Args:
         inputs: float32 (time, batch, input_dim).

@@ -1,6 +1,6 @@
 """One LSTM layer over all time steps, with a custom backward pass.
 
-`plain_lstm` computes the same values and is the version to read; the cell itself is in `cell.py`.
+`cell.py` has the cell, and `plain_lstm`, the version to read, which computes the same values.
 There is no padding mask here: training fills its batches, and packed sentences need resets only.
 
 Inside the loop everything has the shape (features, batch): the weights are then the large left

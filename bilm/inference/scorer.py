@@ -106,7 +106,7 @@ class Chunk(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The top layer at some levels of a tree, see `bilm.inference.scorer`."""
+    """The top layer at some levels of a tree, see `TextRows.levels`."""
 
     hidden: tf.Tensor  # float32 (nodes, projection_dim)
     inputs: np.ndarray  # int64 (n,), inputs of the text

@@ -101,9 +101,10 @@ def _quality(perplexity: float, unigram: float | None, unknown: float) -> str:
         return ""
     ratio = unigram / perplexity
     quality = next(words for bound, words in _QUALITIES if ratio < bound)
-    comparison = "above" if ratio < 1 else f"{ratio:.1f} times lower than"
     if f"{unigram:,.1f}" == f"{perplexity:,.1f}":
         comparison = "equal to"
+    else:
+        comparison = "above" if ratio < 1 else f"{ratio:.1f} times lower than"
     return f", {comparison} the {unigram:,.1f} of the training text's word frequencies: {quality}"
 
 
