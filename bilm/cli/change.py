@@ -22,6 +22,8 @@ each cluster with its 95 % interval.
 A target is a word, or forms of a word joined with +, as in bank+banks.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 from collections.abc import Iterator, Sequence

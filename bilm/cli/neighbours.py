@@ -12,6 +12,8 @@ words by static vectors, which do not depend on the sentence: table 4 of the pap
       --occurrences play.npz
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 from collections import Counter

@@ -9,6 +9,8 @@ amount of training, and whether more is likely to help; the cosines of each laye
   bilm report heldout.txt --model training-folder --out report.html
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import json

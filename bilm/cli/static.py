@@ -13,6 +13,8 @@ GloVe, fastText and word2vec files (.bin too) can also be searched.
   bilm static --vectors vectors.txt --analogies google
 """
 
+from __future__ import annotations
+
 import argparse
 import itertools
 from collections.abc import Iterator
