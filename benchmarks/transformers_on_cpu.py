@@ -119,7 +119,7 @@ def _measure_elmo(name: str, precision: str, workspace: Workspace) -> tuple[floa
     import tensorflow as tf
 
     from bilm import ELMo
-    from bilm.files.named_models import local_source
+    from bilm.files.model_files import local_source
 
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS)
     if name in _RANDOM_ELMO:

@@ -113,9 +113,9 @@ class Workspace:
 
 def _write_weights(options: Options, path: Path) -> None:
     from bilm.core.network import build_network
-    from bilm.files.weights import save_hdf5
+    from bilm.files.weights import save_hdf5, weight_table
 
-    table = build_network(options, seed=0).weight_table()
+    table = weight_table(build_network(options, seed=0))
     save_hdf5(path, {w.dataset: w.variable.numpy() for w in table if w.dataset is not None})
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.core.options import preset as preset
     from bilm.core.scalar_mix import ScalarMix as ScalarMix
     from bilm.core.scalar_mix import weight_layers as weight_layers
-    from bilm.data.batcher import *
     from bilm.data.counting import *
     from bilm.data.dataset import *
     from bilm.data.sentences import read_fasta as read_fasta
@@ -35,7 +34,7 @@ if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.data.tokenized_text import *
     from bilm.data.tokenizer import *
     from bilm.data.vocabulary import *
-    from bilm.files.named_models import published_models as published_models
+    from bilm.files.model_files import published_models as published_models
     from bilm.model import *
     from bilm.training import *
     from bilm.use.elmo import ELMo as ELMo
@@ -49,15 +48,18 @@ if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.vectors.tables import TableEmbedder as TableEmbedder
 
 _PUBLIC = {
-    "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher Tokenizer "
-    "UnicodeCharsVocabulary Vocabulary build_vocabulary load_vocab shard_corpus tokenize "
-    "tokenize_files",
+    "data.vocabulary": "Batcher TokenBatcher UnicodeCharsVocabulary Vocabulary load_vocab",
+    "data.dataset": "BidirectionalLMDataset LMDataset",
+    "data.counting": "build_vocabulary",
+    "data.sharding": "shard_corpus",
+    "data.tokenized_text": "tokenize tokenize_files",
+    "data.tokenizer": "Tokenizer",
     "use.elmo": "ELMo",
     "use.pretrained": "Model Pretrained",
     "data.sentences": "read_fasta",
     "vectors.embedding": "embed_file",
     "core.errors": "InputError TrainingError",
-    "files.named_models": "published_models",
+    "files.model_files": "published_models",
     "core.scalar_mix": "ScalarMix weight_layers",
     "use.text_layers": "CharacterIds WordIds",
     "model": "BidirectionalLanguageModel ELMoEmbedding dump_bilm_embeddings dump_token_embeddings",

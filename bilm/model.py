@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bilm.core.errors import InputError
-from bilm.data import Vocabulary
+from bilm.data.vocabulary import Vocabulary
 from bilm.files.hdf5 import writing_hdf5
 from bilm.files.reading import PathLike
 from bilm.files.weights import MODEL, open_weights, write_words

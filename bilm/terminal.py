@@ -111,7 +111,7 @@ def warnings_on_stderr(program: str) -> Iterator[None]:
     """Show the library's warnings, and the progress of its downloads, while a subcommand runs,
     without changing the logging of other libraries."""
     handler = _Messages(program)
-    logger, downloads = logging.getLogger("bilm"), logging.getLogger("bilm.files.named_models")
+    logger, downloads = logging.getLogger("bilm"), logging.getLogger("bilm.files.model_files")
     if any(isinstance(other, _Messages) for other in logger.handlers):
         yield  # a subcommand runs another one, which must not show each warning twice
         return

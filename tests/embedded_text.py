@@ -10,8 +10,7 @@ import h5py
 import numpy as np
 
 from bilm.cli import main
-from bilm.data.sentences import read_sentences
-from bilm.data.untokenized import TextTokens
+from bilm.data.sentences import TextTokens, read_sentences
 from bilm.files.reading import open_text
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import numpy as np
 
 import bilm
 from bilm.files.checkpoints import save_checkpoint
+from bilm.files.weights import weight_table
 from bilm.training import LanguageModel
 from tests import oracle
 from tests.oracle.files import hdf5_name
@@ -29,7 +30,7 @@ class Model:
         self.options = small_options(kind, **changes)
         self.weights = oracle.random_weights(self.options, 3)
         self.weights |= oracle.random_softmax(self.options, 4)
-        table = LanguageModel(self.options, seed=None).weight_table()
+        table = weight_table(LanguageModel(self.options, seed=None))
         tensors = {w.checkpoint: self.weights[hdf5_name(w.checkpoint)] for w in table}
         folder.mkdir(exist_ok=True)
         self.prefix = save_checkpoint(folder, 5, tensors)

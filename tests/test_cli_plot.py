@@ -10,7 +10,7 @@ import pytest
 
 from bilm import InputError
 from bilm.cli import main
-from bilm.extras import import_extra
+from bilm.core.errors import import_extra
 from bilm.files.run_log import RunLog, read_log
 from tests.command_line import input_error
 

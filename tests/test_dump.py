@@ -11,8 +11,7 @@ import pytest
 from bilm import BidirectionalLanguageModel, ELMo, dump_bilm_embeddings, dump_token_embeddings
 from bilm.core.errors import InputError
 from bilm.core.lstm import Mode
-from bilm.inference.corpus_encoder import CorpusEncoder
-from bilm.inference.packing import PackedRunner
+from bilm.inference.corpus_encoder import CorpusEncoder, PackedRunner
 from tests import oracle
 
 WORDS = "the a of model word sentence straße слово 言葉 x".split()

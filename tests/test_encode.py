@@ -20,8 +20,7 @@ from bilm import (
     dump_token_embeddings,
     weight_layers,
 )
-from bilm.inference.corpus_encoder import CorpusEncoder
-from bilm.inference.packing import PackedRunner
+from bilm.inference.corpus_encoder import CorpusEncoder, PackedRunner
 from tests import oracle
 from tests.compare import close
 from tests.small_models import write_small_model

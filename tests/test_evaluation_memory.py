@@ -24,6 +24,7 @@ import json, resource, sys
 from pathlib import Path
 import numpy as np
 import bilm
+from bilm.files.weights import weight_table
 from bilm.training import LanguageModel
 from bilm.files.checkpoints import save_checkpoint
 
@@ -31,7 +32,7 @@ what, folder = sys.argv[1], Path(sys.argv[2])
 options = json.loads((folder / "options.json").read_text("utf-8"))
 if what == "save":
     tensors = {}
-    for weight in LanguageModel(options).weight_table():
+    for weight in weight_table(LanguageModel(options)):
         tensors[weight.checkpoint] = tensors[f"{weight.checkpoint}/Adagrad"] = weight.variable.value
     save_checkpoint(folder, 1, tensors)
 elif what == "hold":

@@ -9,7 +9,7 @@ import pytest
 
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.inference.scorer import Perplexity, exp_of_loss
-from bilm.intervals import Interval
+from bilm.progress import Interval
 from bilm.training.state import RunState
 
 

@@ -17,7 +17,7 @@ ROOT = Path(bilm.__file__).parent
 # A part imports only from the lines above it, never from another part of its own line.
 LINES = (
     ("core",),
-    ("errors", "extras", "intervals", "progress", "terminal"),
+    ("errors", "progress", "terminal"),
     ("files",),
     ("data",),
     ("inference",),
@@ -34,7 +34,7 @@ FRAMEWORKS = {"tensorflow", "keras"}
 NO_TENSORS = {"data", "errors"}
 NO_FILES = {"core"}
 # Modules that every part may import, and the entry point: not in the drawing of docs/reading.md.
-NOT_DRAWN = {"errors", "extras", "intervals", "progress", "terminal", "__main__"}
+NOT_DRAWN = {"errors", "progress", "terminal", "__main__"}
 # Parts that talk to a person at a terminal.
 MAY_PRINT = {"cli", "terminal", "__main__"}
 

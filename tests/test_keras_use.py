@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bilm import BidirectionalLanguageModel, weight_layers
+from bilm.files.weights import weight_table
 from tests import oracle
 from tests.small_models import write_small_model
 
@@ -107,7 +108,7 @@ def test_training_can_be_switched_on_and_off(words, examples):
         assert len(bilm.trainable_variables) == (4 if trainable else 0)
         with tf.GradientTape() as tape:
             value = tf.reduce_sum(bilm(ids)["lm_embeddings"])
-        weights = [weight.variable for weight in bilm.network.weight_table()]
+        weights = [weight.variable for weight in weight_table(bilm.network)]
         gradients = tape.gradient(value, [variable.value for variable in weights])
         assert [g is not None for g in gradients] == [trainable] * 4
     assert model.trainable_variables

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from bilm import LanguageModel, Options
 from bilm.core.lstm import Dropout
-from bilm.inference.feed import make_feed
+from bilm.files.weights import weight_table
+from bilm.training.inputs import make_feed
 from tests.small_runs import N_TOKENS, ROWS, STEPS, random_batch, small_options
 
 
@@ -50,7 +51,7 @@ def test_the_seed_makes_the_initial_values():
 
 
 def test_directions_share_the_encoder_and_the_softmax():
-    names = [w.checkpoint for w in LanguageModel(small_options("words"), seed=None).weight_table()]
+    names = [w.checkpoint for w in weight_table(LanguageModel(small_options("words"), seed=None))]
     assert [name for name in names if "RNN_" not in name] == [
         "lm/embedding",
         "lm/softmax/W",
@@ -64,7 +65,7 @@ def test_a_tied_softmax_trains_the_table_once():
     options = small_options("words", share_embedding_softmax=True)
     model = LanguageModel(options)
     assert model.softmax.W is model.encoder.embedding
-    assert len(model.trainable_variables) == len(model.weight_table()) == 1 + 12 + 1
+    assert len(model.trainable_variables) == len(weight_table(model)) == 1 + 12 + 1
 
 
 def test_dropout_of_both_directions_and_of_each_step():

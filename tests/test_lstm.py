@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.core.cell import Boundaries, LSTMState
 from bilm.core.lstm import Dropout, LSTMStack
 from bilm.core.options import LSTMOptions
+from bilm.core.recurrence import Boundaries, LSTMState
 from tests import oracle
 from tests.oracle.lstm import run_layer
 

@@ -28,13 +28,13 @@ from bilm import (
 )
 from bilm.cli import main
 from bilm.core.errors import without_secrets
-from bilm.files.model_files import open_model
-from bilm.files.named_models import (
+from bilm.files.model_files import (
     REPLACED,
     cache_folder,
     find_published,
     is_remote,
     local_source,
+    open_model,
     published_models,
 )
 from tests.small_models import write_small_model
@@ -423,7 +423,7 @@ def huggingface(server, model, tmp_path):
     for name, content in zip(names, contents, strict=True):
         server.files[f"/owner/name/resolve/{commit}/{name}"] = content
     # HF_ENDPOINT and the cache are read when huggingface_hub is imported.
-    code = "import sys; from bilm.files.named_models import local_source as source; "
+    code = "import sys; from bilm.files.model_files import local_source as source; "
     code += "print(source(sys.argv[1]), end='')"
     environment = os.environ | {"HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "hf")}
     for name in ("http_proxy", "https_proxy", "HF_TOKEN", "HF_HUB_OFFLINE"):
@@ -491,7 +491,7 @@ def test_at_the_shell(server, model, tmp_path, monkeypatch, capsys):
     assert main(["info", "nlpl-209"]) == 0
     assert "209.zip" in capsys.readouterr().out
     # Afterwards, the library does not log to a program that uses it.
-    assert not logging.getLogger("bilm.files.named_models").isEnabledFor(logging.INFO)
+    assert not logging.getLogger("bilm.files.model_files").isEnabledFor(logging.INFO)
 
 
 def test_the_list_at_the_shell(server, model, capsys):

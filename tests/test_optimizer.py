@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.core.options import Options
-from bilm.core.weight_names import lstm_blocks
+from bilm.files.weights import lstm_blocks, weight_table
 from bilm.training import LanguageModel
 from bilm.training.optimizer import Optimizer, orthogonal, sum_repeated_rows
 from bilm.training.state import RunState
@@ -260,7 +260,7 @@ def test_muon_trains_the_kernels_of_the_lstms():
     """In a kernel, the input's rows are above the state's, and the gates are side by side."""
     for kind in ("as_published", "no_lstm_projection_tight_clips", "one_direction_one_layer_words"):
         options = small_options(kind)
-        table = LanguageModel(options, seed=1).weight_table()
+        table = weight_table(LanguageModel(options, seed=1))
         found = {w.checkpoint: lstm_blocks(w.checkpoint) for w in table}
         lstms = {name: blocks for name, blocks in found.items() if "/rnn/" in name}
         assert {blocks for name, blocks in found.items() if name not in lstms} == {None}

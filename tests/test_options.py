@@ -11,6 +11,7 @@ import pytest
 from bilm.core.errors import InputError
 from bilm.core.network import build_network
 from bilm.core.options import PRESETS, CharCNNOptions, LSTMOptions, Options, preset, preset_like
+from bilm.files.weights import weight_table
 
 LSTM = {"dim": 20, "projection_dim": 8}
 CHAR_CNN = {"activation": "relu", "filters": [[1, 4], [2, 6]], "embedding": {"dim": 4}}
@@ -281,5 +282,5 @@ def test_a_preset_that_is_not():
 )
 def test_number_of_parameters(name, n_parameters):
     network = build_network(Options.from_dict(preset(name), training=True))
-    counted = sum(weight.variable.numpy().size for weight in network.weight_table())
+    counted = sum(weight.variable.numpy().size for weight in weight_table(network))
     assert counted == n_parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bilm.inference.packing import PackedSentences
+from bilm.inference.corpus_encoder import PackedSentences
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 4])

@@ -20,6 +20,7 @@ from bilm import (
     Pretrained,
     dump_token_embeddings,
 )
+from bilm.files.weights import weight_table
 from tests.scored_models import KINDS, Model
 from tests.small_models import write_small_model
 
@@ -109,7 +110,7 @@ def test_views_of_one_model_share_its_variables(predictor):
     layer = ELMoEmbedding.from_pretrained(model, layers="average")
     ids_layer = BidirectionalLanguageModel.from_pretrained(model)
     for network in (elmo.network, layer.language_model.network, ids_layer.network):
-        pairs = zip(network.weight_table(), model.network.weight_table(), strict=True)
+        pairs = zip(weight_table(network), weight_table(model.network), strict=True)
         assert all(one.variable is other.variable for one, other in pairs)
     expected = elmo.encode(["the small dog"])[0]
     np.testing.assert_allclose(layer(["the small dog"])[0], expected, 2e-5, 2e-5)

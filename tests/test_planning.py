@@ -15,7 +15,7 @@ from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.core.options import Options, preset
 from bilm.data import LMDataset, load_vocab
-from bilm.intervals import parse_duration
+from bilm.progress import parse_duration
 from bilm.training.state import RunState, choose_length
 from bilm.training.trainer import Trainer
 from tests.command_line import input_error, make_text, train_arguments

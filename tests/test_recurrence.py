@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights
 from bilm.core.lstm import EXECUTORS, Mode
+from bilm.core.recurrence import Boundaries, Clips, LSTMState, LSTMWeights
 from tests.oracle.lstm import Layer, step, step_gradient
 
 N_STEPS, BATCH, INPUT_DIM, DIM, HIDDEN_DIM = 6, 4, 5, 7, 3

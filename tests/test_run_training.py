@@ -19,6 +19,7 @@ from bilm.core.options import Options
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import open_model
+from bilm.files.weights import weight_table
 from bilm.training import LanguageModel, dump_weights, load_options_latest_checkpoint, train
 from bilm.training import test as score
 from bilm.training.fine_tuning import load_pretrained, require_same_network
@@ -147,7 +148,7 @@ def other_vocabulary(text: Text) -> str:
 
 
 def values_of(model: LanguageModel) -> dict[str, np.ndarray]:
-    return {w.checkpoint: w.variable.value.numpy().copy() for w in model.weight_table()}
+    return {w.checkpoint: w.variable.value.numpy().copy() for w in weight_table(model)}
 
 
 @pytest.mark.slow
@@ -161,7 +162,7 @@ def test_rows_of_known_words_are_carried_over(kind, tmp_path):
     vocabulary = load_vocab(vocab_file, 12)
     new_options = options | {"n_tokens_vocab": 8, "sample_softmax": False}
     trained = LanguageModel(options | {"n_tokens_vocab": 14}, is_training=False, seed=None)
-    load_variables(record.checkpoint, trained.weight_table())
+    load_variables(record.checkpoint, weight_table(trained))
     before, model = values_of(trained), LanguageModel(new_options, seed=5)
     initial = values_of(model)
     assert load_pretrained(tmp_path / "run", text.vocabulary, model, vocabulary) == (7, 8)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import main
-from bilm.data.untokenized import read_record
+from bilm.data.sentences import read_record
 from tests.command_line import usage_error
 from tests.processes import ROOT
 

@@ -21,13 +21,12 @@ from bilm.core.network import WARM_UP_ROWS
 from bilm.core.options import Options
 from bilm.data.sentences import N_WARM_UP_WORDS, read_warm_up
 from bilm.files.checkpoints import load_variables
-from bilm.files.weights import open_weights
+from bilm.files.weights import open_weights, weight_table
 from bilm.inference.corpus_encoder import EncodedWords, warm_up_network
-from bilm.inference.feed import make_feed
 from bilm.inference.scorer import Scorer
 from bilm.training import LanguageModel, train
 from bilm.training.evaluation import evaluate
-from bilm.training.inputs import draw_resets, sentence_starts, step_inputs
+from bilm.training.inputs import draw_resets, make_feed, sentence_starts, step_inputs
 from bilm.training.state import load_mean_states
 from bilm.training.trainer import Trainer
 from tests import oracle
@@ -279,7 +278,7 @@ def test_scores_after_a_warm_up(scored, corpus, tmp_path):
     scores = predictor.score([" ".join(s) for s in corpus.heldout])
     total = -sum(score.forward_total for score in scores)
     model = LanguageModel(scored.options, is_training=False, seed=None)
-    load_variables(scored.prefix, model.weight_table())
+    load_variables(scored.prefix, weight_table(model))
     cold = evaluate(Scorer(model), data)
     words = EncodedWords(model.network, data.vocab.word_ids)
     warm_up_network(model.network, words, read_warm_up(text))
@@ -319,7 +318,7 @@ def far_from(model, scale):
 
 def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
     model = LanguageModel(scored.options, is_training=False, seed=None)
-    for weight in model.weight_table():
+    for weight in weight_table(model):
         weight.variable.assign(scored.weights[hdf5_name(weight.checkpoint)])
     data = corpus.data(scored.options, "heldout.txt", test=True)
     states = far_from(model, 3.0)
@@ -358,7 +357,7 @@ def test_weights_with_the_mean_states_of_training(corpus, tmp_path, capsys):
         arguments = ["dump", "--save_dir", str(tmp_path / "run"), *flags]
         assert main([*arguments, "--model_dir", str(tmp_path / name)]) == 0
     model = LanguageModel(options, is_training=False, seed=None)
-    load_variables(record.checkpoint, model.weight_table())
+    load_variables(record.checkpoint, weight_table(model))
     begin = load_mean_states(record.checkpoint, model.network.zero_states)
     data = corpus.data(options, "heldout.txt", test=True)
     expected = evaluate(Scorer(model), data, begin=begin)

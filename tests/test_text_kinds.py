@@ -15,7 +15,7 @@ import pytest
 from bilm import InputError, LMDataset, load_vocab, read_fasta
 from bilm.cli import main
 from bilm.data import count_words, shard_corpus
-from bilm.data.untokenized import TextTokens
+from bilm.data.sentences import TextTokens
 from bilm.files.reading import (
     new_digest,
     open_text,

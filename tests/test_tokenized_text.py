@@ -17,7 +17,7 @@ import pytest
 from bilm import InputError
 from bilm.cli import main
 from bilm.data import shard_corpus, tokenize_files
-from bilm.data.untokenized import read_record
+from bilm.data.sentences import read_record
 from bilm.files.reading import find_all_files
 from tests.command_line import OPTIONS, input_error, usage_error
 from tests.test_tokenizer import WRAPPED

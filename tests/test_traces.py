@@ -12,8 +12,7 @@ import bilm
 from benchmarks.traces import counted_functions
 from bilm.core.lstm import Mode
 from bilm.core.network import build_network
-from bilm.inference.corpus_encoder import CorpusEncoder
-from bilm.inference.packing import PackedRunner
+from bilm.inference.corpus_encoder import CorpusEncoder, PackedRunner
 from tests.small_runs import ROWS, STEPS, small_options, write_corpus
 
 # Compiled functions are cached for the whole process, so these tests use clips that no other

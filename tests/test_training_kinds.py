@@ -8,8 +8,8 @@ import pytest
 from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import Mode
 from bilm.core.options import Options
-from bilm.inference.feed import make_feed
-from bilm.training.inputs import step_inputs
+from bilm.files.weights import weight_table
+from bilm.training.inputs import make_feed, step_inputs
 from bilm.training.optimizer import Optimizer
 from bilm.training.trainer import Trainer
 from tests import oracle
@@ -64,7 +64,7 @@ class Program:
     def __init__(self, options, weights, **settings):
         self.trainer = trainer = Trainer(Options.from_dict(options, training=True))
         self.model = trainer.model = LanguageModel(options, seed=None, **settings)
-        table = {hdf5_name(w.checkpoint): w.variable for w in self.model.weight_table()}
+        table = {hdf5_name(w.checkpoint): w.variable for w in weight_table(self.model)}
         assert table.keys() == weights.keys()
         for name, variable in table.items():
             variable.assign(weights[name])

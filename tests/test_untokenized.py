@@ -12,8 +12,8 @@ import pytest
 from bilm import InputError
 from bilm.cli import main
 from bilm.data import count_words, shard_corpus
+from bilm.data.sentences import TextTokens, why_untokenized, write_record
 from bilm.data.tokenizer import tokenizer_for
-from bilm.data.untokenized import TextTokens, why_untokenized, write_record
 from bilm.files.reading import open_text
 
 ENGLISH = [

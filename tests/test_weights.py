@@ -14,9 +14,15 @@ from bilm.core.errors import InputError
 from bilm.core.network import build_network
 from bilm.core.options import Options
 from bilm.core.softmax import Softmax
-from bilm.core.weight_names import weight_table
 from bilm.files.model_files import read_options
-from bilm.files.weights import load_network, open_weights, save_hdf5, standard_name
+from bilm.files.weights import (
+    load_network,
+    open_weights,
+    save_hdf5,
+    softmax_weights,
+    standard_name,
+    weight_table,
+)
 from tests import oracle
 from tests.oracle.files import hdf5_name
 
@@ -34,7 +40,7 @@ def load_hdf5(path, table):
 
 
 def values_of(network):
-    table = network.weight_table()
+    table = weight_table(network)
     return {weight.dataset: weight.variable.value.numpy() for weight in table if weight.dataset}
 
 
@@ -56,11 +62,11 @@ def test_written_and_read_again(tmp_path, kind):
     shapes = {name: value.shape for name, value in oracle.random_weights(options, 0).items()}
     assert {name: value.shape for name, value in stored.items()} == shapes
     other = network_of(options)
-    load_hdf5(path, other.weight_table())
+    load_hdf5(path, weight_table(other))
     assert_same(values_of(other), stored)
     weights = oracle.random_weights(options, 1)
     oracle.write_hdf5(path, weights)
-    load_hdf5(path, other.weight_table())
+    load_hdf5(path, weight_table(other))
     assert_same(values_of(other), weights)
 
 
@@ -93,7 +99,7 @@ def test_odd_names_of_the_original_program(tmp_path, n_layers, n_directions):
         assert {cell + n for n in ("kernel", "bias", "projection/kernel")} <= odd.keys()
     oracle.write_hdf5(tmp_path / "odd.hdf5", odd)
     network = network_of(options)
-    load_hdf5(tmp_path / "odd.hdf5", network.weight_table())
+    load_hdf5(tmp_path / "odd.hdf5", weight_table(network))
     assert_same(values_of(network), weights)
 
 
@@ -107,7 +113,7 @@ def test_other_groups_are_ignored(tmp_path):
         file.attrs["made by"] = "someone"
         file.create_group("RNN_2")
     network = network_of(options)
-    load_hdf5(tmp_path / "weights.hdf5", network.weight_table())
+    load_hdf5(tmp_path / "weights.hdf5", weight_table(network))
     assert_same(values_of(network), weights)
 
 
@@ -124,7 +130,7 @@ def test_numbers_of_other_types_are_read(tmp_path):
         for k, (name, value) in enumerate(weights.items()):
             file[name] = value.astype([">f8", "<f2", "<f4"][k % 3])
     network = network_of(options)
-    load_hdf5(tmp_path / "weights.hdf5", network.weight_table())
+    load_hdf5(tmp_path / "weights.hdf5", weight_table(network))
     for name, value in values_of(network).items():
         assert value.dtype == np.float32
         np.testing.assert_allclose(value, weights[name], 1e-3, 1e-4)
@@ -145,7 +151,7 @@ def test_everything_that_does_not_fit_is_named_at_once(tmp_path):
     path = tmp_path / "weights.hdf5"
     oracle.write_hdf5(path, weights)
     with pytest.raises(InputError) as caught:
-        load_hdf5(path, before.weight_table())
+        load_hdf5(path, weight_table(before))
     first, *lines = str(caught.value).splitlines()
     assert str(path) in first
     found = {name.strip(): what.split()[0] for name, what in (line.split(": ") for line in lines)}
@@ -174,7 +180,7 @@ def test_a_file_that_is_cut_off(tmp_path, words_file, share):
     with pytest.raises(
         InputError, match=r"cut\.hdf5: .*(an empty file|not an HDF5 file, or damaged: )"
     ):
-        load_hdf5(tmp_path / "cut.hdf5", network_of(options).weight_table())
+        load_hdf5(tmp_path / "cut.hdf5", weight_table(network_of(options)))
 
 
 def test_damage_within_a_file(tmp_path, words_file):
@@ -191,7 +197,7 @@ def test_damage_within_a_file(tmp_path, words_file):
             damaged[place] ^= random.integers(1, 256)
         (tmp_path / "damaged.hdf5").write_bytes(damaged)
         try:
-            load_hdf5(tmp_path / "damaged.hdf5", network.weight_table())
+            load_hdf5(tmp_path / "damaged.hdf5", weight_table(network))
         except InputError as error:
             assert "damaged.hdf5: " in str(error)
             n_errors += 1
@@ -248,7 +254,7 @@ def test_names_in_checkpoints(kind):
     options = oracle.MODELS[kind]
     network = network_of(options)
     softmax = Softmax(11, 8)
-    table = weight_table(network.encoder, network.stacks, softmax)
+    table = [*weight_table(network), *softmax_weights(softmax)]
     for weight in table:
         dataset = weight.dataset or weight.checkpoint.removeprefix("lm/")
         assert hdf5_name(weight.checkpoint) == dataset
@@ -259,7 +265,7 @@ def test_names_in_checkpoints(kind):
     one_direction = not options.get("bidirectional", True)
     assert any(name.startswith("lm/rnn/") for name in names) == one_direction
     tied = Softmax(11, 8, tied=softmax.W)
-    assert [weight.checkpoint for weight in weight_table(None, (), tied)] == ["lm/softmax/b"]
+    assert [weight.checkpoint for weight in softmax_weights(tied)] == ["lm/softmax/b"]
 
 
 WRITE = """
@@ -296,5 +302,5 @@ def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(tmp_path, share)
 def test_standard_names(kind):
     """Also of the names that the original used for some models."""
     options = read_options(oracle.MODELS[kind])
-    for weight in build_network(options, None if options.char_cnn else 37).weight_table():
+    for weight in weight_table(build_network(options, None if options.char_cnn else 37)):
         assert standard_name(weight.odd_dataset or weight.dataset) == weight.dataset

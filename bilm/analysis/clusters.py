@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, is_word, unit
-from bilm.core.errors import InputError, require_at_least
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, import_extra, require_at_least
 
 if TYPE_CHECKING:
     from bilm.use.predictor import Predictor, Substitutes

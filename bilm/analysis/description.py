@@ -11,12 +11,12 @@ from typing import Any
 from bilm.core.errors import InputError
 from bilm.core.network import build_network
 from bilm.core.options import Options
-from bilm.data import Vocabulary
+from bilm.data.vocabulary import Vocabulary
 from bilm.files import weights as names
 from bilm.files.checkpoints import SLOTS, open_checkpoint, read_step
 from bilm.files.model_files import ModelFiles
 from bilm.files.run_log import read_log
-from bilm.files.weights import load_network, open_weights
+from bilm.files.weights import load_network, open_weights, weight_table
 from bilm.training.state import read_state
 
 _RUN_OPTIONS = (
@@ -65,7 +65,7 @@ def _about_weights(files: ModelFiles, options: Options) -> _About:
         network = build_network(options, n_tokens)
         load_network(network, weights)
         shapes, trained = weights.shapes, weights.training()
-    used = {w.dataset: tuple(w.variable.shape) for w in network.weight_table() if w.dataset}
+    used = {w.dataset: tuple(w.variable.shape) for w in weight_table(network) if w.dataset}
     softmax = (names.SOFTMAX_W, names.SOFTMAX_B)
     standard = {*used, *softmax, names.SOFTMAX_SCALES, names.VOCABULARY, names.WORD_COUNTS}
     standard |= {names.DICTIONARY_CHARACTERS, names.DICTIONARY_WORDS}

@@ -29,8 +29,7 @@ from bilm.analysis.clusters import (
 )
 from bilm.analysis.contexts import direction
 from bilm.analysis.occurrences import Occurrences, indices_by_name
-from bilm.core.errors import InputError, one_of, require
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, import_extra, one_of, require
 from bilm.files.reading import PathLike
 from bilm.files.writing import atomic_write
 from bilm.progress import ShowStage, counted, quiet

@@ -16,8 +16,7 @@ import numpy as np
 
 from bilm.analysis.occurrences import Occurrences, comparison_form, require_one_kind
 from bilm.analysis.pictures import new_figure
-from bilm.core.errors import InputError
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, import_extra
 from bilm.progress import ShowStage, counted, quiet
 
 if TYPE_CHECKING:

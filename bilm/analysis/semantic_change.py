@@ -13,8 +13,7 @@ from bilm.analysis.clusters import Clusters, cluster_occurrences, cluster_titles
 from bilm.analysis.contexts import Context, line_markup
 from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, require_one_kind, unit
 from bilm.analysis.pictures import write_page
-from bilm.core.errors import InputError, iterable, require, require_at_least
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, import_extra, iterable, require, require_at_least
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write, text_file
 from bilm.progress import ShowStage, counted, quiet

@@ -18,9 +18,8 @@ import numpy as np
 
 from bilm.analysis.occurrences import Sentence, comparison_form
 from bilm.analysis.pictures import new_figure
-from bilm.core.errors import InputError, integer, one_of, require
+from bilm.core.errors import InputError, import_extra, integer, one_of, require
 from bilm.data.sentences import read_stream
-from bilm.extras import import_extra
 from bilm.files.reading import (
     PathLike,
     compressed_damage_named,

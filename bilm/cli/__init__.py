@@ -19,8 +19,7 @@ from pathlib import Path
 import bilm
 from bilm.cli import flags
 from bilm.cli.flags import HelpFormatter, Parser
-from bilm.core.errors import InputError, TrainingError, shown
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, TrainingError, import_extra, shown
 from bilm.files.reading import protected_files
 from bilm.terminal import end_orderly, end_output, is_broken, note, warnings_on_stderr
 

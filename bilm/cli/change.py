@@ -30,8 +30,7 @@ from collections.abc import Iterator, Sequence
 
 from bilm import analysis
 from bilm.cli import flags, text_command
-from bilm.core.errors import InputError
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, import_extra
 from bilm.files.reading import find_all_files, read_files
 from bilm.progress import ProgressDisplay, Stage
 from bilm.terminal import count, note

@@ -13,7 +13,7 @@ and no code in the .pkl files is run: only their tensors are read.
 import argparse
 
 from bilm.cli import flags
-from bilm.files.named_models import require_known
+from bilm.files.model_files import require_known
 from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
 from bilm.terminal import import_tensorflow
 

@@ -16,8 +16,7 @@ import os
 import shlex
 
 from bilm.cli import flags
-from bilm.core.errors import InputError
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, import_extra
 from bilm.terminal import import_tensorflow, note
 
 # Nouns with several senses that are frequent in the samples.
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.files.named_models import sample_text
+    from bilm.files.model_files import sample_text
 
     if os.path.exists(args.out):
         raise InputError(

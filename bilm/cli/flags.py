@@ -26,7 +26,7 @@ from bilm.files.reading import (
     require_file,
 )
 from bilm.files.writing import Outputs
-from bilm.intervals import DURATION_RULE, INTERVAL_RULE, Interval, parse_duration
+from bilm.progress import DURATION_RULE, INTERVAL_RULE, Interval, parse_duration
 from bilm.terminal import message
 
 Flags = dict[str, str]
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
 
 def is_model(text: str) -> bool:
     """Whether a text that is no flag's value may be meant as a model."""
-    from bilm.files.named_models import is_remote
+    from bilm.files.model_files import is_remote
 
     return is_remote(text) or os.path.isfile(os.path.join(text, OPTIONS_FILE))
 
@@ -189,7 +189,7 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
         flags: {"--name VALUE": help}. Without VALUE the flag is a switch. VALUE is N, ROWS or
             TOKENS for an integer >= 1, "N>=0" for one >= 0, X or MB for a number > 0, P for a
             number from 0 to 1, LAYER for a layer number or "top", DURATION or INTERVAL for a time
-            (`bilm.intervals`), "a|b" for a choice of words, and otherwise text; "FILE ..." takes
+            (`bilm.progress`), "a|b" for a choice of words, and otherwise text; "FILE ..." takes
             several.
         settings: passed to `argparse.ArgumentParser.add_argument` for each flag: `default`,
             `required`, `nargs`, or a `type` that overrides the type of VALUE.
@@ -242,7 +242,7 @@ def refuse_sentences(args: argparse.Namespace) -> None:
 
 def require_inputs(args: argparse.Namespace) -> None:
     """Check that the inputs of a command exist, before the slow import of TensorFlow."""
-    from bilm.files.named_models import is_remote, require_known
+    from bilm.files.model_files import is_remote, require_known
 
     for flag, name in texts(args):
         if flag in _GLOBS:

@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 from bilm.cli import flags
-from bilm.files.named_models import local_source, require_known
+from bilm.files.model_files import local_source, require_known
 from bilm.terminal import import_tensorflow, printable
 
 _EMPTY: tuple[Any, ...] = (None, [], {})

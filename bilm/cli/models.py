@@ -15,7 +15,7 @@ import argparse
 import json
 
 from bilm.cli import flags
-from bilm.files.named_models import published_models
+from bilm.files.model_files import published_models
 from bilm.terminal import show, table
 
 _COLUMNS = {"name": "name", "language": "language, text", "megabytes": "MB", "tokens": "tokens",

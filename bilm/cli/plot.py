@@ -14,7 +14,7 @@ from typing import Any
 
 from bilm import analysis
 from bilm.cli import flags
-from bilm.extras import import_extra
+from bilm.core.errors import import_extra
 from bilm.files.run_log import read_log
 
 _SMOOTHED = 4  # points of the log on either side, in runs that are long enough

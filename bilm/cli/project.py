@@ -21,7 +21,7 @@ import argparse
 
 from bilm import analysis
 from bilm.cli import flags, text_command
-from bilm.extras import import_extra
+from bilm.core.errors import import_extra
 from bilm.progress import ProgressDisplay
 from bilm.terminal import note
 

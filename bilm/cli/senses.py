@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bilm import analysis
 from bilm.analysis.contexts import Context, in_context
 from bilm.cli import flags, text_command
-from bilm.core.errors import InputError
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, import_extra
 from bilm.files.writing import text_file
 from bilm.terminal import count, note, show
 

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
     import_tensorflow()
-    from bilm.data.untokenized import warn_if_other_tokenizer
+    from bilm.data.sentences import warn_if_other_tokenizer
     from bilm.training import test
     from bilm.training.verdict import unknown_warning
 

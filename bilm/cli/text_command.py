@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from bilm import analysis
 from bilm.cli import flags
 from bilm.core.errors import InputError, not_finite
-from bilm.files.named_models import sample_text
+from bilm.files.model_files import sample_text
 from bilm.files.reading import find_all_files, open_text, read_files, read_lines
 from bilm.files.writing import atomic_write, text_file
 from bilm.progress import ProgressDisplay, counted
 from bilm.terminal import import_tensorflow, note, printable
 
 if TYPE_CHECKING:
-    from bilm.data.untokenized import TextTokens
+    from bilm.data.sentences import TextTokens
     from bilm.use.predictor import Predictor
     from bilm.use.pretrained import Model, Pretrained
 
@@ -33,7 +33,7 @@ _MAX_CHECKED = 10_000  # tokens of a text that are checked for unseen letters
 
 def model_tokens(args: argparse.Namespace) -> TextTokens:
     """How texts are split into the tokens of the model that the flags name, if any."""
-    from bilm.data.untokenized import TextTokens
+    from bilm.data.sentences import TextTokens
 
     recorded = None
     if args.model is not None or getattr(args, "weight_file", None) is not None:

@@ -34,7 +34,7 @@ from bilm.cli import flags, training_run
 from bilm.core.errors import InputError, differences, without_secrets
 from bilm.core.options import Options, preset, preset_like
 from bilm.files.reading import find_files, holds_checkpoint
-from bilm.intervals import parse_duration
+from bilm.progress import parse_duration
 
 _OVERRIDES = ("batch_size", "learning_rate", "adam_learning_rate", "n_train_tokens", "reset_rate",
               "warmup_steps")  # fmt: skip
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     if os.path.isfile(args.save_dir):
         raise InputError(f"{args.save_dir!r} must be a folder, got a file.")
-    from bilm.data.untokenized import read_record, warn_if_other_tokenizer
+    from bilm.data.sentences import read_record, warn_if_other_tokenizer
 
     # Options and vocabulary are checked before TensorFlow is imported, unless --init_from needs it.
     if args.init_from is not None:

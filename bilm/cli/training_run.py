@@ -20,7 +20,8 @@ from bilm.progress import ProgressDisplay, Stage, duration
 from bilm.terminal import count, import_tensorflow, note
 
 if TYPE_CHECKING:
-    from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
+    from bilm.data.dataset import BidirectionalLMDataset, LMDataset
+    from bilm.data.vocabulary import Vocabulary
     from bilm.training import Perplexity
     from bilm.training.state import RunState
 
@@ -72,7 +73,7 @@ def open_corpus(
     options: Options, filepattern: str, vocabulary: Vocabulary, **settings: Any
 ) -> LMDataset | BidirectionalLMDataset:
     """A data set for the model's directions; `settings` are passed to it."""
-    from bilm.data import BidirectionalLMDataset, LMDataset
+    from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 
     kind = BidirectionalLMDataset if options.bidirectional else LMDataset
     return kind(filepattern, vocabulary, **settings)
@@ -168,7 +169,7 @@ def run_training(
 
 def _check_heldout(training_prefix: str, heldout_prefix: str, tokenizer: str | None) -> None:
     """Warn if the held-out text is not held out, or was split by another tokenizer."""
-    from bilm.data.untokenized import warn_if_other_tokenizer
+    from bilm.data.sentences import warn_if_other_tokenizer
 
     warn_if_other_tokenizer(heldout_prefix, tokenizer)
     training, heldout = (

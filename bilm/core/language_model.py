@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.core.cell import Boundaries
 from bilm.core.errors import InputError
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import Dropout, Mode, States
 from bilm.core.network import BiLM, build_network
 from bilm.core.options import Options
+from bilm.core.recurrence import Boundaries
 from bilm.core.softmax import Negatives, Softmax
-from bilm.core.weight_names import Weight, weight_table
 
 
 class Feed(NamedTuple):
@@ -81,10 +80,6 @@ class LanguageModel(keras.Model):
             name="softmax",
         )
         self.built = True
-
-    def weight_table(self) -> list[Weight]:
-        """All variables with their names in files, in network order."""
-        return weight_table(self.encoder, self.stacks, self.softmax)
 
     def signature(self, steps: int | None = None, rows: int | None = None) -> list[Any]:
         """The input signature of a tf.function of a `Feed` and states; None: any number."""

@@ -12,10 +12,16 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, plain_lstm
 from bilm.core.keras_backend import glorot, keras
 from bilm.core.options import LSTMOptions
-from bilm.core.recurrence import projected_lstm
+from bilm.core.recurrence import (
+    Boundaries,
+    Clips,
+    LSTMState,
+    LSTMWeights,
+    plain_lstm,
+    projected_lstm,
+)
 from bilm.core.xla_lstm import ProductLookup, xla_lstm
 
 States = tuple[LSTMState, ...]
@@ -34,8 +40,19 @@ class Mode(enum.Enum):
     # No gradient, compiled steps. For many batches of few shapes.
     COMPILED_STEPS = "compiled steps"
     # No gradient, all layers of a direction in one compiled program. For packed sentences and
-    # small layers (see `is_faster_for`).
+    # small layers (see `compiled_loop_is_fastest`).
     COMPILED_LOOP = "compiled loop"
+
+
+# Largest kernel in bytes that stays in the cache; beyond it, `Mode.COMPILED_STEPS` is faster.
+_KERNEL_BYTES = 4 * 2**20
+
+
+def compiled_loop_is_fastest(options: LSTMOptions, precision: str) -> bool:
+    """Whether `Mode.COMPILED_LOOP` is the fastest mode: the kernel fits the cache, and the matmuls
+    are float32 (XLA has no fast bfloat16 matmuls for CPUs)."""
+    kernel = 2 * options.projection_dim * 4 * options.dim
+    return precision == "float32" and tf.float32.size * kernel <= _KERNEL_BYTES
 
 
 # The function that runs one layer over all time steps, by mode.

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.cell import Boundaries
 from bilm.core.errors import InputError, one_of, require
 from bilm.core.keras_backend import PRECISIONS, require_eager
 from bilm.core.lstm import Dropout, LSTMStack, Mode, States
 from bilm.core.options import Options
-from bilm.core.token_encoder import CharacterEncoder, DictionaryEncoder, WordEmbedding
-from bilm.core.weight_names import Encoder, Weight, weight_table
+from bilm.core.recurrence import Boundaries
+from bilm.core.token_encoder import CharacterEncoder, DictionaryEncoder, Encoder, WordEmbedding
 from bilm.core.xla_lstm import ProductLookup
 
 # Rows that read sections of a warm-up text in parallel; their final states are averaged.
@@ -29,9 +28,6 @@ class BiLM(NamedTuple):
 
     encoder: Encoder
     stacks: tuple[LSTMStack, ...]
-
-    def weight_table(self) -> list[Weight]:
-        return weight_table(self.encoder, self.stacks)
 
     def zero_states(self, batch_size: int) -> tuple[States, ...]:
         return tuple(stack.zero_states(batch_size) for stack in self.stacks)

@@ -279,3 +279,7 @@ class DictionaryEncoder(CharacterEncoder):
             return vectors
         words = lookup(tf.convert_to_tensor(self.word_embed), ids[:, 0])
         return vectors + matmul(words, self.W_word, self.precision)
+
+
+Encoder = CharacterEncoder | WordEmbedding
+"""The token encoder of a network."""

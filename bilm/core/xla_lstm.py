@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, cell, clipped, over_rows
-from bilm.core.options import LSTMOptions
+from bilm.core.recurrence import Boundaries, Clips, LSTMState, LSTMWeights, cell, clipped, over_rows
 
-# Largest kernel in bytes that stays in the cache; beyond it, `recurrence` is faster.
-_KERNEL_BYTES = 4 * 2**20
 # With at least this many rows, the weights are the left factor of the matmuls.
 _MANY_ROWS = 32
 # With fewer rows, one matmul multiplies the inputs of this many steps.
@@ -27,13 +24,6 @@ class ProductLookup(NamedTuple):
     products: Any  # float32 (n, 4 * dim), of the distinct words
     ids: Any  # int32 (time, batch), the row in `products` of each position's word
     n_steps: Any  # int32 (), steps to run; the outputs of later steps are zeros
-
-
-def is_faster_for(options: LSTMOptions, precision: str) -> bool:
-    """Whether `Mode.COMPILED_LOOP` is the fastest mode: the kernel fits the cache, and the matmuls
-    are float32 (XLA has no fast bfloat16 matmuls for CPUs)."""
-    kernel = 2 * options.projection_dim * 4 * options.dim
-    return precision == "float32" and tf.float32.size * kernel <= _KERNEL_BYTES
 
 
 def xla_lstm(

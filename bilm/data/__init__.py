@@ -11,7 +11,6 @@ from bilm.data.prefetch import prefetch as prefetch  # a function with its modul
 if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
     from bilm.data.batch import *
     from bilm.data.batch import _get_batch as _get_batch
-    from bilm.data.batcher import *
     from bilm.data.corpus import *
     from bilm.data.counting import *
     from bilm.data.dataset import *
@@ -23,7 +22,6 @@ if TYPE_CHECKING:  # `_PUBLIC` lists the public names of each module
 
 _PUBLIC = {
     "batch": "Batch Stream _get_batch",
-    "batcher": "Batcher TokenBatcher index_words",
     "corpus": "IteratorState",
     "counting": "build_vocabulary count_words write_vocabulary",
     "dataset": "BidirectionalLMDataset LMDataset reading_method",
@@ -31,7 +29,7 @@ _PUBLIC = {
     "sharding": "shard_corpus",
     "tokenized_text": "tokenize tokenize_files",
     "tokenizer": "Tokenizer",
-    "vocabulary": "UnicodeCharsVocabulary Vocabulary load_vocab",
+    "vocabulary": "Batcher TokenBatcher UnicodeCharsVocabulary Vocabulary index_words load_vocab",
 }
 _NAMES = " ".join(_PUBLIC.values()).split()
 

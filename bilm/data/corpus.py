@@ -16,7 +16,7 @@ import numpy as np
 
 from bilm.core.errors import InputError, Rule, differences, integer, plain, require, shown
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
-from bilm.data.untokenized import N_SENTENCES, warn_if_untokenized
+from bilm.data.sentences import N_SENTENCES, warn_if_untokenized
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike, find_files, new_digest, read_text
 

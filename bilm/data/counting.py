@@ -11,7 +11,7 @@ from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.core.options import CharCNNOptions
 from bilm.data.encoding import BOS, EOS, UNK, is_cut
 from bilm.data.prefetch import map_in_order, windows
-from bilm.data.untokenized import warn_if_untokenized
+from bilm.data.sentences import warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
 from bilm.files.reading import PLAIN, PathLike, Text, find_all_files, read_files, read_text, size_of
 from bilm.files.writing import Outputs, atomic_write, text_file

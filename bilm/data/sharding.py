@@ -20,7 +20,7 @@ import numpy as np
 
 from bilm.core.errors import InputError, Rule, integer, real, require, require_at_least
 from bilm.data.prefetch import windows
-from bilm.data.untokenized import read_record, warn_if_untokenized, write_record
+from bilm.data.sentences import read_record, warn_if_untokenized, write_record
 from bilm.files.reading import (
     TOKENIZER_FILE,
     PathLike,

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from bilm.core.errors import TEXT, InputError, integer, one_of, require
 from bilm.data.prefetch import map_in_order, windows
-from bilm.data.sentences import read_sequences
+from bilm.data.sentences import read_sequences, record_beside, write_record
 from bilm.data.tokenizer import ANY_LANGUAGE, Tokenizer, count_invisible, ends_sentence, is_unspaced
-from bilm.data.untokenized import record_beside, write_record
 from bilm.files.reading import (
     COLUMNS,
     CONLLU,

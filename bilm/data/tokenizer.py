@@ -20,8 +20,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilm.core.errors import InputError, Rule, one_of, require, shown
-from bilm.extras import MissingPackageError, import_extra
+from bilm.core.errors import (
+    InputError,
+    MissingPackageError,
+    Rule,
+    import_extra,
+    one_of,
+    require,
+    shown,
+)
 
 ANY_LANGUAGE = "xx"
 """The code for any language with spaces between words."""
@@ -36,14 +43,8 @@ _FIRST_VERSIONS = ("2",)  # of other languages
 # The ...). The dot of an abbreviation does not end a sentence. Some words are abbreviations only
 # before a number; years, centuries and units may end a sentence after a number.
 _LANGUAGES = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
-
-
-def _words(name: str) -> frozenset[str]:
-    return frozenset(_LANGUAGES[name].split())
-
-
-_TWO_LETTERS, _LONG_CODES = _words("codes"), _LANGUAGES["long codes"]
-_UNSPACED_LANGUAGES = _words("unspaced")
+_TWO_LETTERS, _LONG_CODES = frozenset(_LANGUAGES["codes"].split()), _LANGUAGES["long codes"]
+_UNSPACED_LANGUAGES = frozenset(_LANGUAGES["unspaced"].split())
 _LANGUAGE = Rule(
     "an ISO 639 code: two letters such as 'en' or 'zh', three letters for a language without such "
     "a code, or 'xx' for any language with spaces between words",
@@ -485,15 +486,16 @@ _AFTER_APOSTROPHE = re.compile(r"^\w+['’](?=\w\w)")  # dell'art.
 _GEORGIAN = re.compile("[\u10d0-\u10ff]")
 
 _ABBREVIATIONS = _LANGUAGES["abbreviations"]
-_BEFORE_NUMBER, _AFTER_NUMBER = _words("before numbers"), _words("after numbers")
+_BEFORE_NUMBER = frozenset(_LANGUAGES["before numbers"].split())
+_AFTER_NUMBER = frozenset(_LANGUAGES["after numbers"].split())
 _VOWELS = frozenset("aeiouyаеёиоуыэюяіїєαεηιουω")  # of words with one letter
 # Languages with a dot after ordinal numbers: am 3. Oktober.
-_DOTTED_ORDINALS = _words("dotted ordinals")
+_DOTTED_ORDINALS = frozenset(_LANGUAGES["dotted ordinals"].split())
 LANGUAGES_WITH_RULES = tuple(
     sorted({*_ABBREVIATIONS, *_DOTTED_ORDINALS, "el"} - {ANY_LANGUAGE, "all"})
 )
 """Languages with their own rules for abbreviations, ordinal numbers or marks."""
-_STARTERS = _words("starters")
+_STARTERS = frozenset(_LANGUAGES["starters"].split())
 
 
 def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:

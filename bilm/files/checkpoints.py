@@ -26,7 +26,6 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import InputError
-from bilm.core.weight_names import Weight
 from bilm.files.reading import (
     OPTIONS_FILE,
     STATE_FILE,
@@ -38,7 +37,7 @@ from bilm.files.reading import (
     require_path,
 )
 from bilm.files.reading import holds_checkpoint as holds_checkpoint
-from bilm.files.weights import require_shapes
+from bilm.files.weights import Weight, require_shapes
 from bilm.files.writing import atomic_write, flush_to_disk
 
 logger = logging.getLogger(__name__)

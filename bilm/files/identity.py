@@ -21,7 +21,7 @@ FACTS = "bilm"
 
 
 def fingerprint(names: Iterable[str], value: Callable[[str], Any]) -> str:
-    """The fingerprint of a network: its weights by their names in `bilm.core.weight_names`, and
+    """The fingerprint of a network: its weights by their names in `bilm.files.weights`, and
     initial states, which may be zeros; `value` returns the array of a name."""
     digest = new_digest()
     for name in sorted(names):

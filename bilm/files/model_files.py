@@ -2,12 +2,28 @@
 
 Containers: NLPL's ZIP files and folders (model.hdf5, options.json, vocab.txt or vocab.txt.gz), our
 model folders with the same files, AllenNLP's pairs (..._options.json and ..._weights.hdf5), and
-training folders, ours or the original's. For names and addresses see `bilm.files.named_models`.
+training folders, ours or the original's. Models can also be named as
+
+    english, original, nlpl-209 ...     a name in bilm/models/published.json
+    https://host/path/model.zip         the address of a ZIP file
+    (https://..., https://...)          the addresses of options and weights
+    hf://owner/name@revision            a repository on Hugging Face; @revision is optional
+
+An existing path has precedence over a name. `#sha256=HEX` or `#md5=HEX` may follow: the checksum of
+the weights or the ZIP file. Files are downloaded once, into Keras' cache (`cache_folder`); from
+Hugging Face, into the cache of huggingface_hub. An address is compared, stored and printed without
+user, password, query and fragment (`bilm.core.errors.without_secrets`).
 """
 
 import contextlib
+import difflib
 import errno
+import functools
+import hashlib
+import json
+import logging
 import os
+import re
 import shlex
 import struct
 import tempfile
@@ -16,10 +32,10 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import ADDRESS, InputError, import_extra, shown, without_secrets
 from bilm.core.options import Options
-from bilm.files.named_models import local_source, require_known
 from bilm.files.reading import (
     HDF5,
     OPTIONS_FILE,
@@ -28,9 +44,11 @@ from bilm.files.reading import (
     PathLike,
     add_input,
     holds_checkpoint,
+    parse_json,
     require_file,
     substitute_for_a_file,
 )
+from bilm.progress import ProgressDisplay, Stage
 
 OptionsSource = PathLike | Mapping[str, Any] | Options
 ModelSource = PathLike | Sequence[Any]
@@ -82,7 +100,7 @@ def open_model(
 
     Args:
         source: a folder, a ZIP file, an HDF5 file with its options in the same folder, the prefix
-            of a checkpoint, a name or an address (see `bilm.files.named_models`), or a pair
+            of a checkpoint, a name or an address (see `bilm.files.model_files`), or a pair
             (options, weights), whose options may be a path, an address, the contents of the file,
             or `Options`. A training folder stands for its newest intact checkpoint.
         weights_only: require HDF5 weights, and ignore a folder's checkpoints.
@@ -248,3 +266,279 @@ def _dump_hint(what: str, folder: str) -> str:
     """The message for a training folder, `what`, where a model folder is required."""
     command = f"bilm dump --save_dir {shlex.quote(folder)} --model_dir FOLDER"
     return f"{what}: `{command}` writes a model for use."
+
+
+logger = logging.getLogger(__name__)
+
+_MODELS = Path(__file__).parent.parent / "models"
+_NLPL = "http://vectors.nlpl.eu/repository/{}/{}.zip"
+# The models of NLPL's repository that are in the format of ELMoForManyLangs.
+_MANY_LANGS = range(136, 180)
+_RETRIES, _TIMEOUT, _BLOCK = 2, 30, 2**18  # seconds, bytes
+REPLACED = {"wiki-en": "english", "wiki-zh": "chinese", "en": "english", "zh": "chinese"}
+"""Earlier names and language codes, and the names of the models to use instead."""
+
+
+class Published(NamedTuple):
+    """A named model; language, tokens and licence are stated as its publisher describes them."""
+
+    name: str
+    language: str  # language and source of the training text
+    tokens: str = "not stated"  # tokenisation of the training text, which new text must have
+    licence: str = "not stated"  # licence of the weights
+    megabytes: int | None = None  # approximate size of the weights
+    # The address of each file by its name in the cache; `#...` is a checksum. None for a model
+    # included in the package.
+    files: dict[str, str] | None = None
+    # Addresses of the softmax and its vocabulary; only a `Predictor` downloads them.
+    softmax: dict[str, str] | None = None
+    checksum: str | None = None  # of the weights or the ZIP file: "sha256=..." or "md5=..."
+    note: str | None = None  # about the download
+
+    @property
+    def folder(self) -> str:
+        """The folder of the model's files, which may be missing."""
+        return os.path.join(_MODELS if self.files is None else cache_folder(), self.name)
+
+    @property
+    def is_present(self) -> bool:
+        """Whether all files are present."""
+        names = self.files or (OPTIONS_FILE, WEIGHTS_FILE)
+        return all(os.path.isfile(os.path.join(self.folder, name)) for name in names)
+
+
+def sample_text(source: Any) -> str | None:
+    """The sample of text for a model of the package; None for other models."""
+    name = source.partition("#")[0] if is_remote(source) else ""
+    path = _MODELS.parent / "samples" / f"{name}.txt.xz"
+    return str(path) if path.is_file() else None
+
+
+def cache_folder() -> str:
+    """The folder of downloaded models: models/bilm in Keras' cache, $KERAS_HOME or ~/.keras."""
+    home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    return os.path.join(home, "models", "bilm")
+
+
+@functools.cache
+def _table() -> dict[str, Published]:
+    rows = json.loads((_MODELS / "published.json").read_text(encoding="utf-8"))
+    return {row["name"]: _published(**row) for row in rows}
+
+
+def _published(name: str, **row: Any) -> Published:
+    if number := re.fullmatch(r"nlpl-([1-9][0-9]{0,5})", name):
+        part = 11 if int(number[1]) in _MANY_LANGS else 20
+        files = {f"{number[1]}.zip": _NLPL.format(part, number[1])}
+        row = {"licence": "CC BY 4.0", "files": files, **row}
+    weights = row.get("files", {}).get("weights.hdf5", "")
+    return Published(name, **{"checksum": weights.partition("#")[2] or None, **row})
+
+
+def published_models() -> list[Published]:
+    """The named models. Other numbers in NLPL's repository are names as well: nlpl-NNN."""
+    return list(_table().values())
+
+
+def find_published(name: str) -> Published | None:
+    """The model with a name, or None."""
+    if name in _table():
+        return _table()[name]
+    model = _published(name, language="not stated")
+    return model if model.files else None
+
+
+def is_remote(source: Any) -> bool:
+    """Whether a model's source is a name or an address, and not an existing path."""
+    if not isinstance(source, str) or _is_path(source):
+        return False
+    return bool(ADDRESS.match(source)) or find_published(source.partition("#")[0]) is not None
+
+
+def local_source(source: Any, *, with_softmax: bool = False) -> Any:
+    """A model's source, or a pair (options, weights), with names and addresses replaced by paths of
+    the files, which are downloaded if missing; `with_softmax` also downloads the softmax."""
+    if isinstance(source, tuple | list):
+        return type(source)(_from_web(part) if is_remote(part) else part for part in source)
+    if not is_remote(source):
+        return source
+    if source.lower().startswith("hf:"):
+        return _from_hugging_face(source, with_softmax)
+    return _from_web(source) if ADDRESS.match(source) else _named(source, with_softmax)
+
+
+def require_known(source: str) -> None:
+    """Require that a model's source is a name, an address, or an existing path."""
+    if is_remote(source) or _is_path(source):
+        return
+    name = source.partition("#")[0]
+    hint = ""
+    if name in REPLACED:
+        hint = f" Use the model {REPLACED[name]!r}."
+    elif os.path.basename(source) == source:
+        close = difflib.get_close_matches(source.lower(), _table(), n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint += " `bilm models` lists the models that have names."
+    raise FileNotFoundError(f"The model {source!r} does not exist.{hint}")
+
+
+def _is_path(source: str) -> bool:
+    # A checkpoint's path is the common prefix of its files.
+    return os.path.lexists(source) or os.path.isfile(f"{source}.index")
+
+
+def _named(source: str, with_softmax: bool) -> str:
+    """The folder of a model of the table, or its ZIP file."""
+    name, pin = _split(source)
+    model = find_published(name) or Published(name, "")
+    if model.files is None:
+        _require_checksum(os.path.join(model.folder, WEIGHTS_FILE), pin)
+        return model.folder
+    paths = []
+    for file, address in (model.files | (model.softmax or {} if with_softmax else {})).items():
+        address, checksum = _split(address)
+        if pin and (file.startswith("weights") or file.endswith(".zip")):
+            checksum = pin
+        paths.append(_download(address, os.path.join(model.folder, file), checksum))
+    return model.folder if len(paths) > 1 else paths[0]
+
+
+def _from_web(source: str) -> str:
+    """The file of an address."""
+    address, checksum = _split(source)
+    try:
+        parts = urlsplit(address)
+        name = unquote(parts.path).rpartition("/")[2]
+        is_web = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if not is_web or not name.strip(".") or re.search(r"[\\/:\0]", name):
+            raise ValueError
+    except ValueError:
+        raise InputError(
+            f"{shown(address)}: an address must have the form https://HOST[:PORT]/PATH/FILE or "
+            "hf://OWNER/NAME."
+        ) from None
+    # Neither user nor password becomes the name of a folder; a query may name the file.
+    host = parts.netloc.rpartition("@")[2]
+    key = f"{parts.scheme}://{host}{parts.path}{'?' * bool(parts.query)}{parts.query}"
+    digits = hashlib.sha256(key.encode()).hexdigest()[:16]
+    folder = re.sub(r"[^\w.-]", "-", host) + f"-{digits}"
+    return _download(address, os.path.join(cache_folder(), folder, name), checksum)
+
+
+def _split(source: str) -> tuple[str, str | None]:
+    """Split a checksum off a name or an address: `NAME#sha256=HEX` or `NAME#md5=HEX`."""
+    name, mark, checksum = source.partition("#")
+    if mark and not re.fullmatch(r"sha256=[0-9a-f]{64}|md5=[0-9a-f]{32}", checksum.lower()):
+        raise InputError(
+            f"{shown(source)}: # must be followed by sha256= and 64 hexadecimal "
+            "digits, or by md5= and 32."
+        )
+    return name, checksum.lower() or None
+
+
+def _download(address: str, path: str, checksum: str | None = None) -> str:
+    """Download a file to `path` unless it exists, and check its checksum; a new file must be one
+    that can be opened."""
+    where, (folder, name) = without_secrets(address), os.path.split(path)
+    if os.path.isfile(path):
+        _require_checksum(path, checksum, " Delete the file; it will be downloaded again.")
+        return path
+    import pooch
+    import requests  # which pooch requires
+
+    def failed(reason: str) -> ConnectionError:
+        return ConnectionError(
+            f"{where} cannot be downloaded: {reason}. Run the command again, or get the file some "
+            f"other way and save it as {path}."
+        )
+
+    def fetch(_: str, temporary: str, __: Any) -> None:
+        with (
+            requests.get(address, stream=True, timeout=_TIMEOUT) as response,
+            ProgressDisplay(quiet=not logger.isEnabledFor(logging.INFO)) as display,
+            open(temporary, "wb") as file,
+        ):
+            if response.status_code != 200:
+                answer = f"the server answers {response.status_code} {response.reason}"
+                raise failed(answer) if response.status_code < 500 else requests.HTTPError(answer)
+            total = int(response.headers.get("Content-Length", 0)) or None
+            for block in response.iter_content(_BLOCK):
+                file.write(block)
+                display.show(Stage(f"downloading {name}", file.tell(), total))
+        if problem := _problem(temporary, name):
+            raise failed(f"the server sent {problem}")
+        os.chmod(temporary, 0o644)  # only the owner can read pooch's temporary files
+
+    os.makedirs(folder, exist_ok=True)
+    known = {name: checksum and checksum.replace("=", ":")}
+    files = pooch.create(folder, "", registry=known, urls={name: where}, retry_if_failed=_RETRIES)
+    log = pooch.get_logger()
+    level = log.level
+    log.setLevel(logging.WARNING)  # pooch prints
+    try:
+        files.fetch(name, downloader=fetch)
+    except requests.RequestException as error:
+        cause = error.args[0] if error.args else error
+        raise failed(without_secrets(str(getattr(cause, "reason", cause)))) from None
+    except ValueError as error:
+        raise InputError(f"{where}: the checksum must be {checksum}; {error}") from None
+    finally:
+        log.setLevel(level)
+    if checksum is None:
+        size, digits = f"{os.path.getsize(path):,}", pooch.file_hash(path)
+        logger.info("%s: %s bytes; #sha256=%s after the name pins this content", path, size, digits)
+    return path
+
+
+def _require_checksum(path: str, checksum: str | None, cure: str = "") -> None:
+    """Require the checksum of an existing file; `cure` ends the message."""
+    from pooch import file_hash
+
+    algorithm, _, digits = (checksum or "").partition("=")
+    if checksum and (actual := file_hash(path, algorithm)) != digits:
+        raise InputError(
+            f"{path}: the checksum must be {checksum}, got {algorithm}={actual}.{cure}"
+        )
+
+
+def _problem(path: str, name: str) -> str | None:
+    """Why a new file called `name` cannot be opened, or None."""
+    if content := substitute_for_a_file(path):
+        return content
+    try:
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                return archive.testzip() and "a damaged ZIP file"
+        if name.endswith(HDF5):
+            from bilm.files.hdf5 import open_hdf5  # imports h5py, which `--help` does not need
+
+            with open_hdf5(path):
+                return None
+        if name.endswith(".json"):
+            parse_json(Path(path).read_bytes(), name)
+    except (InputError, OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        return f"a damaged file: {error}"
+    return None
+
+
+def _from_hugging_face(source: str, with_softmax: bool) -> str:
+    """The folder with the files of a repository on Hugging Face, in huggingface_hub's cache."""
+    text, checksum = _split(source)
+    match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text, re.IGNORECASE)
+    if match is None or ".." in text:
+        raise InputError(f"{shown(source)}: the form must be hf://OWNER/NAME[@REVISION].")
+    hub = import_extra("huggingface_hub", "A model on Hugging Face")
+    try:
+        folder = hub.snapshot_download(
+            match[1],
+            revision=match[2],
+            allow_patterns=["*options.json", *(f"*{e}" for e in HDF5), f"*{VOCABULARY_FILE}*"],
+            ignore_patterns=None if with_softmax else ["*softmax*"],
+        )
+    except Exception as error:  # the exceptions depend on the hub's HTTP library
+        reason = " ".join(str(error).split())
+        raise ConnectionError(f"{text} cannot be downloaded: {reason}") from error
+    for path in Path(folder).rglob("*"):
+        if path.name.endswith(HDF5) and "softmax" not in path.name:
+            _require_checksum(str(path), checksum)
+    return str(folder)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bilm.core.errors import InputError
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, import_extra
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write
 

@@ -1,4 +1,5 @@
-"""Weights in HDF5 files. The names of the datasets are in `bilm.core.weight_names`.
+"""The names of all weights in files, one table for HDF5 and for TensorFlow 1's checkpoints; and
+HDF5 files of weights.
 
 Published files hold the token encoder and the LSTMs of both directions as float32 datasets.
 """
@@ -8,15 +9,18 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
 import numpy as np
 
 from bilm.core.errors import InputError, shown
+from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import LSTMStack
 from bilm.core.network import BiLM
-from bilm.core.weight_names import Encoder, Weight, weight_table
+from bilm.core.softmax import Softmax
+from bilm.core.token_encoder import DictionaryEncoder, Encoder, WordEmbedding
 from bilm.files.hdf5 import (
     damage_named,
     read_integers,
@@ -28,6 +32,103 @@ from bilm.files.hdf5 import (
 )
 from bilm.files.identity import fingerprint, require_same_model
 from bilm.files.reading import PathLike, require_file
+
+# Names in checkpoints of the weights with one row or number per word of the vocabulary.
+WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
+
+
+def lstm_blocks(name: str) -> tuple[int, int] | None:
+    """The grid of blocks, (rows, columns), in the LSTM matrix with this checkpoint name.
+
+    A kernel has (2, 4): input and state by four gates; a projection is one block. None for biases
+    and for weights outside the LSTMs.
+    """
+    if "lstm_cell/" not in name or not name.endswith("kernel"):
+        return None
+    return (1, 1) if name.endswith("projection/kernel") else (2, 4)
+
+
+@dataclass(frozen=True)
+class Weight:
+    variable: Any
+    dataset: str | None  # in HDF5; None for the softmax, see `with_softmax_datasets`
+    checkpoint: str  # in TensorFlow 1's checkpoints
+    # A name under which the original dumped some models, but could not load them.
+    odd_dataset: str | None = None
+
+
+def weight_table(model: BiLM | LanguageModel) -> list[Weight]:
+    """All variables with their names, in network order."""
+    table = [*encoder_weights(model.encoder), *lstm_weights(model.stacks)]
+    return [*table, *softmax_weights(model.softmax)] if isinstance(model, LanguageModel) else table
+
+
+def with_softmax_datasets(table: Sequence[Weight]) -> list[Weight]:
+    """`table` including datasets of the softmax, for files of a complete language model."""
+    return [
+        weight if weight.dataset else replace(weight, dataset=weight.checkpoint.removeprefix("lm/"))
+        for weight in table
+    ]
+
+
+def encoder_weights(encoder: Encoder) -> Iterator[Weight]:
+    """The variables of a token encoder."""
+    named: dict[str, Any] = {}
+    if isinstance(encoder, WordEmbedding):
+        named["embedding"] = encoder.embedding
+    elif isinstance(encoder, DictionaryEncoder):
+        # Named differently, because readers that expect bytes would compute wrong vectors.
+        named["dictionary/char_embed"] = encoder.char_embed
+        named["dictionary/word_embed"] = encoder.word_embed
+        named["dictionary/W_word"] = encoder.W_word
+    else:
+        named["char_embed"] = encoder.char_embed
+    if not isinstance(encoder, WordEmbedding):
+        for i, (kernel, bias) in enumerate(encoder.convolutions):
+            named |= {f"CNN/W_cnn_{i}": kernel, f"CNN/b_cnn_{i}": bias}
+        for k, highway in enumerate(encoder.highways):
+            named |= {f"CNN_high_{k}/{name}": variable for name, variable in highway.items()}
+        kernel, bias = encoder.projection or (None, None)
+        named |= {"CNN_proj/W_proj": kernel, "CNN_proj/b_proj": bias}
+    for name, variable in named.items():
+        if variable is not None:
+            yield Weight(variable, name, f"lm/{name}")
+
+
+def softmax_weights(softmax: Softmax) -> Iterator[Weight]:
+    """The variables of a softmax; a tied matrix belongs to the encoder."""
+    if not softmax.is_tied:
+        yield Weight(softmax.W, None, "lm/softmax/W")
+    yield Weight(softmax.b, None, "lm/softmax/b")
+
+
+def lstm_weights(stacks: Sequence[LSTMStack]) -> Iterator[Weight]:
+    """The variables of the LSTMs of each direction."""
+    for direction, stack in enumerate(stacks):
+        yield from _stack_weights(stack, direction, len(stacks))
+
+
+def _stack_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterator[Weight]:
+    # TF1 omitted the direction's scope or the cell's number if there was only one.
+    scope = f"RNN_{direction}/rnn" if n_directions > 1 else "rnn"
+    has_one = len(stack.layer_weights) == 1
+    for i, layer in enumerate(stack.layer_weights):
+        cell = "lstm_cell" if has_one else f"multi_rnn_cell/cell_{i}/lstm_cell"
+        odd_cell = "LSTMCell" if has_one else f"MultiRNNCell/Cell{i}/LSTMCell"
+        for variable, name, tf1_name in (
+            (layer.kernel, "W_0", "kernel"),
+            (layer.bias, "B", "bias"),
+            (layer.projection, "W_P_0", "projection/kernel"),
+        ):
+            odd = None
+            if n_directions == 1:  # the original did not rename these
+                odd = f"rnn/{odd_cell}/{tf1_name}"
+            elif has_one:
+                odd = f"RNN_{direction}/RNN/{odd_cell}/{name}"
+            dataset = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell/{name}"
+            if variable is not None:
+                yield Weight(variable, dataset, f"lm/{scope}/{cell}/{tf1_name}", odd)
+
 
 # Name prefixes in published files. Other datasets are ignored, as in all known readers.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
@@ -167,17 +268,17 @@ def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None 
     cache, or of the word table if it is not in `weights`."""
     weights.load_initial_states(network.stacks)
     if table is None:
-        weights.load(network.weight_table())
+        weights.load(weight_table(network))
     else:
         # The file may also hold the encoder that created the cache.
-        weights.load(weight_table(None, network.stacks), also=ENCODER_GROUPS)
+        weights.load([*lstm_weights(network.stacks)], also=ENCODER_GROUPS)
         load_table(network.encoder, table)
 
 
 def load_table(encoder: Encoder, table: WeightsFile) -> None:
     """Load a token cache, or the table of a word-level model, from a file that may hold a complete
     model."""
-    table.load(weight_table(encoder, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))
+    table.load([*encoder_weights(encoder)], also=(*ENCODER_GROUPS, *LSTM_GROUPS))
 
 
 _CELL = re.compile(r"(?:RNN_(\d)/RNN|rnn)/(?:MultiRNNCell/Cell(\d+)/)?LSTMCell/(.+)")

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.cell import LSTMState
 from bilm.core.keras_backend import traced_once
 from bilm.core.language_model import Feed, LanguageModel
 from bilm.core.lstm import LSTMStack, States
+from bilm.core.recurrence import LSTMState
 from bilm.data.prefetch import windows
 
 logger = logging.getLogger(__name__)

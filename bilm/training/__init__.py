@@ -1,7 +1,7 @@
 """Training, evaluation and checkpoints of a language model."""
 
 from bilm.core.language_model import LanguageModel
-from bilm.data import load_vocab
+from bilm.data.vocabulary import load_vocab
 from bilm.files.checkpoints import load_options_latest_checkpoint
 from bilm.inference.scorer import Perplexity, SentenceScores
 from bilm.training.dumping import dump_weights

@@ -6,7 +6,6 @@ from bilm.core.errors import InputError, one_of, require
 from bilm.core.language_model import LanguageModel
 from bilm.core.network import build_network
 from bilm.core.options import Options
-from bilm.core.weight_names import with_softmax_datasets
 from bilm.data.vocabulary import run_vocabulary
 from bilm.files.checkpoints import (
     load_options_latest_checkpoint,
@@ -16,7 +15,13 @@ from bilm.files.checkpoints import (
     run_files,
 )
 from bilm.files.reading import OPTIONS_FILE, PathLike
-from bilm.files.weights import WORD_COUNTS, named_states, save_hdf5
+from bilm.files.weights import (
+    WORD_COUNTS,
+    named_states,
+    save_hdf5,
+    weight_table,
+    with_softmax_datasets,
+)
 from bilm.files.writing import Outputs, fill_json
 from bilm.training.state import load_mean_states, read_state, read_word_counts
 
@@ -88,11 +93,11 @@ def dump_weights(
             )
     if with_softmax:
         model = LanguageModel(options, is_training=False, seed=None)
-        network, table = model.network, with_softmax_datasets(model.weight_table())
+        network, table = model.network, with_softmax_datasets(weight_table(model))
     else:
         n_tokens = options.n_tokens_vocab if options.char_cnn is None else None
         network = build_network(options, n_tokens)
-        table = network.weight_table()
+        table = weight_table(network)
     shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
     values = read_checkpoint(ckpt_file, shapes, [*names_beside(table), "lm/softmax/"])
     datasets = {w.dataset: values[w.checkpoint] for w in table if w.dataset}

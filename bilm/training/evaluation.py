@@ -13,12 +13,16 @@ import numpy as np
 from bilm.core.errors import InputError, integer, require
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
-from bilm.data import Batch, Vocabulary, prefetch, reading_method
+from bilm.data.batch import Batch
+from bilm.data.dataset import reading_method
+from bilm.data.prefetch import prefetch
+from bilm.data.vocabulary import Vocabulary
 from bilm.files.checkpoints import load_variables
 from bilm.files.reading import PathLike, require_path
-from bilm.inference.feed import make_feed
+from bilm.files.weights import weight_table
 from bilm.inference.scorer import Chunk, Perplexity, Scorer, SentenceScores, exp_of_loss
 from bilm.progress import ShowStage, Stage
+from bilm.training.inputs import make_feed
 
 # Every n-th batch of sentences is also scored from the states of training.
 _COMPARED_EVERY = 8
@@ -61,7 +65,7 @@ def test(
     ckpt_file = require_path(ckpt_file, "the checkpoint")
     check_vocabulary(options, data)
     model = LanguageModel(options, is_training=False, seed=None)
-    load_variables(ckpt_file, model.weight_table())
+    load_variables(ckpt_file, weight_table(model))
     total = 0 if progress is None else data.n_train_tokens
 
     def show(n: int) -> None:

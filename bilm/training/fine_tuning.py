@@ -15,13 +15,20 @@ import numpy as np
 from bilm.core.errors import InputError, differences
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
-from bilm.core.weight_names import WORD_ROWS, Weight, with_softmax_datasets
-from bilm.data import Vocabulary
-from bilm.data.vocabulary import vocabulary_of
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.files.checkpoints import names_beside, open_checkpoint, read_checkpoint
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
-from bilm.files.weights import SOFTMAX_B, SOFTMAX_W, WeightsFile, open_weights
+from bilm.files.weights import (
+    SOFTMAX_B,
+    SOFTMAX_W,
+    WORD_ROWS,
+    Weight,
+    WeightsFile,
+    open_weights,
+    weight_table,
+    with_softmax_datasets,
+)
 from bilm.training.state import read_state
 
 
@@ -65,7 +72,7 @@ def load_pretrained(
     """
     with open_model(source) as files:
         require_same_network(model.options, files)
-        table = model.weight_table()
+        table = weight_table(model)
         if files.is_checkpoint:
             stored_words, rows = None, _load_checkpoint(os.fspath(files.weights), table)
         else:

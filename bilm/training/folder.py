@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.core.options import Options
-from bilm.data import Vocabulary
+from bilm.data.vocabulary import Vocabulary
 from bilm.files import checkpoints
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike, read_json_object
 from bilm.files.run_log import LOG_FILE, RunLog

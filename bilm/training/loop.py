@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 
 from bilm.core.errors import InputError, NotFiniteError, TrainingError, WorkerLostError
-from bilm.data import Batch, IteratorState, prefetch, reading_method
-from bilm.inference.feed import make_feed
+from bilm.data.batch import Batch
+from bilm.data.corpus import IteratorState
+from bilm.data.dataset import reading_method
+from bilm.data.prefetch import prefetch
 from bilm.inference.scorer import Perplexity, Scorer
-from bilm.intervals import Interval
+from bilm.progress import Interval
 from bilm.training.evaluation import data_vocabulary, evaluate
 from bilm.training.folder import RunFolder
-from bilm.training.inputs import StepInputs, sentence_marks, step_inputs
+from bilm.training.inputs import StepInputs, make_feed, sentence_marks, step_inputs
 from bilm.training.interrupts import Interrupts
 from bilm.training.state import RunState, choose_dropout, mean_over_rows
 from bilm.training.trainer import Signals, Trainer

@@ -21,17 +21,17 @@ from bilm.core.errors import (
     without_secrets,
 )
 from bilm.core.options import Options
-from bilm.data import IteratorState, LMDataset, Vocabulary
-from bilm.data.dataset import unknown_share
-from bilm.data.vocabulary import require_same_words
+from bilm.data.corpus import IteratorState
+from bilm.data.dataset import LMDataset, unknown_share
+from bilm.data.vocabulary import Vocabulary, require_same_words
 from bilm.files.checkpoints import load_variables, read_step
 from bilm.files.reading import PathLike, require_path
 from bilm.files.run_log import RunLog
 from bilm.files.writing import locked
-from bilm.inference.feed import make_feed
-from bilm.intervals import Interval, parse_duration
+from bilm.progress import Interval, parse_duration
 from bilm.training.evaluation import check_vocabulary, data_vocabulary
 from bilm.training.folder import RunFolder, check_folder, check_options, stored_options
+from bilm.training.inputs import make_feed
 from bilm.training.loop import Loop, Progress
 from bilm.training.replicas import Worker, find_replicas
 from bilm.training.softmax_start import softmax_start

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.core.options import Options
-from bilm.data import IteratorState
+from bilm.data.corpus import IteratorState
 from bilm.files import checkpoints
 from bilm.files.weights import named_states
 from bilm.inference.scorer import Perplexity, exp_of_loss

@@ -11,7 +11,7 @@ from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import BatchSlice, Dropout, Mode, States
 from bilm.core.options import Options
 from bilm.core.softmax import Negatives
-from bilm.core.weight_names import WORD_ROWS, lstm_blocks
+from bilm.files.weights import WORD_ROWS, lstm_blocks, weight_table
 from bilm.training.inputs import StepInputs
 from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
@@ -57,7 +57,7 @@ class Trainer:
         with replicas.scope(), replicas.reachable():
             self.model = LanguageModel(options, seed=seed, precision=precision, mode=Mode.TRAINING)
             variables = self.model.trainable_variables
-            self.table = self.model.weight_table()
+            self.table = weight_table(self.model)
             by_variable = {id(weight.variable): weight.checkpoint for weight in self.table}
             names = [by_variable[id(variable)] for variable in variables]
             uses_adam, uses_muon = _DENSE_UPDATES[options.optimizer]

@@ -20,10 +20,16 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError, one_of, require, require_at_least, shown
 from bilm.core.scalar_mix import ScalarMix
-from bilm.data import Vocabulary
 from bilm.data.encoding import BOS, EOS
-from bilm.data.sentences import Tokens, as_python, parse_query, read_stream
-from bilm.data.untokenized import N_SENTENCES, warn_if_untokenized
+from bilm.data.sentences import (
+    N_SENTENCES,
+    Tokens,
+    as_python,
+    parse_query,
+    read_stream,
+    warn_if_untokenized,
+)
+from bilm.data.vocabulary import Vocabulary
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike
 from bilm.inference.corpus_encoder import CorpusEncoder

@@ -35,11 +35,10 @@ from bilm.core.network import build_network
 from bilm.core.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
 from bilm.core.token_encoder import DictionaryEncoder
 from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
-from bilm.files.model_files import extracted
-from bilm.files.named_models import local_source
+from bilm.files.model_files import extracted, local_source
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.torch_file import read_tensors
-from bilm.files.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
+from bilm.files.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5, weight_table
 from bilm.files.writing import Outputs, fill_json
 
 _CONFIG = "config.json"
@@ -72,7 +71,7 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
     published weights reject them.
 
     `source` is a folder or ZIP file with the files above, or a name or an address, see
-    `bilm.files.named_models`. The results are an HDF5 file and a JSON file; existing ones are
+    `bilm.files.model_files`. The results are an HDF5 file and a JSON file; existing ones are
     replaced.
 
     Raises:
@@ -103,7 +102,7 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
     texts = {DICTIONARY_CHARACTERS: as_bytes([characters[row] for row in order])}
     if words:
         texts[DICTIONARY_WORDS] = as_bytes(words)
-    values = {w.dataset: w.variable.numpy() for w in network.weight_table() if w.dataset}
+    values = {w.dataset: w.variable.numpy() for w in weight_table(network) if w.dataset}
     outputs = Outputs(
         [weight_file, options_file],
         overwrite=True,

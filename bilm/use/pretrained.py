@@ -23,14 +23,12 @@ from bilm.core.language_model import LanguageModel
 from bilm.core.network import BiLM, build_network
 from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
-from bilm.core.weight_names import Encoder, weight_table, with_softmax_datasets
 from bilm.data.encoding import BOS, EOS, UNK, DictionaryIds, as_bytes, encode_words, from_bytes
 from bilm.data.sentences import Tokens, WarmUpText, read_warm_up
 from bilm.data.tokenizer import tokenizer_for
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.files.identity import fingerprint
-from bilm.files.model_files import ModelFiles, ModelSource, open_model
-from bilm.files.named_models import is_remote
+from bilm.files.model_files import ModelFiles, ModelSource, is_remote, open_model
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE, PathLike
 from bilm.files.weights import (
     DICTIONARY_CHARACTERS,
@@ -39,13 +37,18 @@ from bilm.files.weights import (
     LSTM_GROUPS,
     SOFTMAX_B,
     SOFTMAX_W,
+    Encoder,
     WeightsFile,
+    encoder_weights,
     load_network,
     load_table,
+    lstm_weights,
     named_states,
     open_weights,
     require_same_network,
     save_hdf5,
+    weight_table,
+    with_softmax_datasets,
 )
 from bilm.files.writing import Outputs, fill_json
 from bilm.inference.corpus_encoder import EncodedWords, warm_up_network
@@ -70,7 +73,7 @@ class Pretrained(NamedTuple):
         source: a folder or ZIP file with weights and options (from NLPL or `bilm dump
             --model_dir`), an HDF5 file with its options in the same folder, a pair (options,
             weights) such as AllenNLP's files, a name such as "english" or "original", or an
-            address; see `bilm.files.model_files.open_model` and `bilm.files.named_models`.
+            address; see `bilm.files.model_files.open_model` and `bilm.files.model_files`.
         vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax; by
             default the model's vocab.txt.
         embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words missing
@@ -264,7 +267,7 @@ class Model:
         cache. See `bilm.files.identity`."""
         encoder: Any = self.network.encoder
         stacks = self.network.stacks
-        table = weight_table(getattr(encoder, "characters", encoder), stacks)
+        table = [*encoder_weights(getattr(encoder, "characters", encoder)), *lstm_weights(stacks)]
         values = {str(weight.dataset): weight.variable for weight in table}
         values |= named_states([stack.initial for stack in stacks])
         return fingerprint(values, values.__getitem__)
@@ -297,9 +300,9 @@ class Model:
         if dictionary is not None:
             names = (DICTIONARY_CHARACTERS, DICTIONARY_WORDS)
             texts = dict(zip(names, map(as_bytes, dictionary.tokens), strict=False))
-        table = self.network.weight_table()
+        table = weight_table(self.network)
         if self.language_model is not None:
-            table = with_softmax_datasets(self.language_model.weight_table())
+            table = with_softmax_datasets(weight_table(self.language_model))
         values = {w.dataset: w.variable.numpy() for w in table if w.dataset}
         states = named_states([stack.initial for stack in self.network.stacks])
         if any(np.any(state.numpy()) for state in states.values()):
@@ -387,7 +390,7 @@ def _from_checkpoint(files: ModelFiles, model: Pretrained) -> Model:
     if options.char_cnn is None:
         words = WordSource(TABLE, options, checkpoint, checkpoint, vocabulary, vocabulary.size)
     language_model = _with_softmax(options, words.build(model.precision))
-    load_variables(checkpoint, language_model.weight_table())
+    load_variables(checkpoint, weight_table(language_model))
     return Model(words, language_model.network, language_model, vocabulary)
 
 
@@ -428,7 +431,7 @@ def _from_weights(files: ModelFiles, model: Pretrained, softmax: bool | None) ->
             words = words._replace(vocabulary=vocabulary)
         language_model = _with_softmax(options, words.build(model.precision, weights, table))
         names = (SOFTMAX_W, SOFTMAX_B)
-        both = with_softmax_datasets(language_model.weight_table())
+        both = with_softmax_datasets(weight_table(language_model))
         predicting.load(
             [weight for weight in both if weight.dataset in names],
             also=(*ENCODER_GROUPS, *LSTM_GROUPS),

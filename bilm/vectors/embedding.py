@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.core.errors import InputError, differences, one_of, plain, require, shown
-from bilm.data.sentences import Sentence, read_keys, read_sentences
-from bilm.data.untokenized import TextTokens
+from bilm.data.sentences import Sentence, TextTokens, read_keys, read_sentences
 from bilm.files.identity import facts_digest, without_old_digests
 from bilm.files.reading import FASTA, PathLike, new_digest, open_text, require_file, text_digest
 from bilm.files.writing import Outputs

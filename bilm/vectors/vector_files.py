@@ -23,11 +23,10 @@ import h5py
 import numpy as np
 
 import bilm
-from bilm.core.errors import InputError, not_finite, one_of, require, shown
+from bilm.core.errors import InputError, import_extra, not_finite, one_of, require, shown
 from bilm.core.options import Options
 from bilm.data.prefetch import windows
 from bilm.data.sentences import Sentence
-from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, writing_hdf5
 from bilm.files.identity import FACTS
 from bilm.files.reading import PathLike, compressed_damage_named, decompressed

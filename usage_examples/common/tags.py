@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
-from bilm.core.errors import InputError
-from bilm.extras import import_extra
+from bilm.core.errors import InputError, import_extra
 
 
 def check_tags(tags: Sequence[str], where: str) -> None:
