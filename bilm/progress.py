@@ -206,12 +206,12 @@ def duration(seconds: float) -> str:
 @contextlib.contextmanager
 def encoding_progress(show_progress: ShowProgress) -> Iterator[ShowStage]:
     """The progress callback for an argument `show_progress`; stages count tokens."""
-    if callable(show_progress):
-        yield show_progress
-        return
     if show_progress is None:
         show_progress = logging.getLogger("bilm").isEnabledFor(logging.INFO)
-    with ProgressDisplay(quiet=not show_progress) as display:
+    if callable(show_progress) or not show_progress:
+        yield show_progress or quiet
+        return
+    with ProgressDisplay() as display:
         display.show(Stage("embedding", 0, None, "tokens"))
         yield display.show
 
