@@ -1,4 +1,4 @@
-"""Progress of long jobs: events, their display on standard error, and durations as text."""
+"""Progress of long jobs: events, their display on standard error; durations and intervals."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def chart(results: dict[float, dict[str, Any]]) -> Any:
         axes.set_xlabel("millions of words of text")
         axes.set_ylabel("accuracy, %")
         axes.grid(alpha=0.3)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     return figure
 
 
