@@ -95,7 +95,7 @@ setup(
         "TensorFlow",
         "Keras",
     ],
-    # The code is Apache-2.0, the weights of the two models CC-BY-SA-3.0: see NOTICE.
+    # The code is Apache-2.0, the weights of two models CC-BY-SA-3.0: see NOTICE.
     license_expression="Apache-2.0 AND CC-BY-SA-3.0",
     license_files=["LICENSE", "NOTICE", "bilm/models/*/LICENSE", "bilm/samples/LICENSE"],
     packages=find_packages(include=["bilm", "bilm.*"]),

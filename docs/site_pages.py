@@ -22,6 +22,7 @@ _OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "english.md": "bilm/models/english/README.md",
     "chinese.md": "bilm/models/chinese/README.md",
+    "latin.md": "bilm/models/latin/README.md",
 }
 _WORDS_PER_MINUTE = 200
 # The kind of a page that is read from end to end, in its first line.

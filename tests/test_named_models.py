@@ -105,7 +105,7 @@ def test_the_table():
     models = published_models()
     names = [model.name for model in models]
     assert len(set(names)) == len(names)
-    assert {"english", "chinese", "small", "medium", "original", "original-5.5b", "pubmed",
+    assert {"english", "chinese", "latin", "small", "medium", "original", "original-5.5b", "pubmed",
             "portuguese", "japanese", "german", "seqvec", "nlpl-209"} <= set(names)  # fmt: skip
     for model in models:
         assert model.language and model.tokens and model.licence
@@ -149,6 +149,15 @@ def test_any_number_of_nlpls_repository_is_a_name():
                 "他 吃 了 一个 苹果 和 一个 香蕉 。",
                 "水果 店里 的 苹果 很 甜 。",
                 "苹果 公司 发布 了 新 的 手机 。",
+            ],
+        ),
+        (
+            "latin",
+            "liber",
+            [
+                "Hic liber a Cicerone scriptus est .",
+                "Ille liber a Varrone scriptus est .",
+                "Nemo liber est qui corpori servit .",
             ],
         ),
     ],

@@ -275,7 +275,8 @@ _NLPL = "http://vectors.nlpl.eu/repository/{}/{}.zip"
 # The models of NLPL's repository that are in the format of ELMoForManyLangs.
 _MANY_LANGS = range(136, 180)
 _RETRIES, _TIMEOUT, _BLOCK = 2, 30, 2**18  # seconds, bytes
-REPLACED = {"wiki-en": "english", "wiki-zh": "chinese", "en": "english", "zh": "chinese"}
+REPLACED = {"wiki-en": "english", "wiki-zh": "chinese", "en": "english", "zh": "chinese",
+            "la": "latin"}  # fmt: skip
 """Earlier names and language codes, and the names of the models to use instead."""
 
 
